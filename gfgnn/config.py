@@ -1,0 +1,123 @@
+"""What to train and how: frozen, keyword-only settings that check themselves."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass, field
+from typing import Any, Literal
+
+from gfgnn.checks import check_at_least, check_between, check_choice
+
+FAMILIES = ("gcn", "gcnii", "resgcn", "sage", "sgc", "sign")
+ACTIVATIONS = ("relu", "leaky_relu", "identity")
+NORMS = ("sym", "rw", "none")
+SOLVERS = ("target", "adam")
+
+#: A setting the solver chooses itself from the data, by the rule in docs/solver.md.
+Auto = Literal["auto"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class ModelConfig:
+    """A graph neural network, as a family and its sizes.
+
+    ``layers`` counts graph propagations: GCN-2 has 2, GCNII-16 has 16 between its encoder and its output.
+    """
+
+    family: str = "gcnii"
+    layers: int = 16
+    hidden: int = 64
+    activation: str = "relu"
+    bias: bool = True
+    norm: str = "sym"  #: sym: D^-1/2 (A+I) D^-1/2; rw: D^-1 (A+I); none: the weights as given
+    self_loops: bool = True
+    alpha: float = 0.1  #: share of the initial representation in each GCNII propagation
+    theta: float = 0.5  #: GCNII's identity mapping, beta_l = log(theta / l + 1)
+
+    def __post_init__(self) -> None:
+        check_choice("model", self.family, FAMILIES)
+        check_choice("activation", self.activation, ACTIVATIONS)
+        check_choice("norm", self.norm, NORMS)
+        check_at_least("layers", self.layers, 2)
+        check_at_least("hidden", self.hidden, 1)
+        check_between("alpha", self.alpha, 0.0, 1.0)
+
+
+@dataclass(frozen=True, kw_only=True)
+class TargetConfig:
+    """Settings of the block solver. ``"auto"`` leaves a setting to the rule in docs/solver.md.
+
+    The meaning of each number is given in docs/solver.md beside the formula it stands in.
+    """
+
+    step: str = "auto"  #: sweep | polar | auto
+    ridge_encoder: float | Auto = "auto"  #: lambda_0, relative to the mean diagonal of the encoder's Gram
+    ridge_hidden: float | Auto = "auto"  #: lambda_h (mu for the polar step)
+    ridge_output: float | Auto = "auto"  #: lambda_o
+    dropout_encoder: float | Auto = "auto"  #: p_0 of the closed-form (marginalised) dropout
+    dropout_output: float | Auto = "auto"  #: p_o
+    momentum: float | Auto = "auto"
+    prox: float | Auto = "auto"
+    rho: float | Auto = "auto"  #: damping of the inverse through which targets are passed down
+    step_size: float | Auto = "auto"
+    sampled_dropout: float = 0.0  #: probability of sampled dropout masks on the inputs of hidden layers
+    node_weights: str = "auto"  #: mass | uniform | auto
+    freeze_hidden: bool = False  #: leave hidden layers as initialised (for ablations)
+
+    def __post_init__(self) -> None:
+        check_choice("step", self.step, ("auto", "sweep", "polar"))
+        check_choice("node_weights", self.node_weights, ("auto", "mass", "uniform"))
+        for name in ("ridge_encoder", "ridge_hidden", "ridge_output", "prox", "rho", "step_size"):
+            if (value := getattr(self, name)) != "auto":
+                check_at_least(name, value, 0.0)
+        for name in ("dropout_encoder", "dropout_output", "momentum", "sampled_dropout"):
+            if (value := getattr(self, name)) != "auto":
+                check_between(name, value, 0.0, 0.99)
+
+
+@dataclass(frozen=True, kw_only=True)
+class AdamConfig:
+    """Settings of the backprop baseline. ``None`` takes the published setting of the model's family."""
+
+    lr: float | None = None
+    weight_decay: float | None = None  #: of the hidden layers (GCNII: of the propagation layers)
+    weight_decay_ends: float | None = None  #: of encoder and output, where the family separates them
+    dropout: float | None = None
+    batch_norm: bool = False
+
+    def __post_init__(self) -> None:
+        for name in ("lr", "weight_decay", "weight_decay_ends"):
+            if (value := getattr(self, name)) is not None:
+                check_at_least(name, value, 0.0)
+        if self.dropout is not None:
+            check_between("dropout", self.dropout, 0.0, 0.99)
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrainConfig:
+    """One training run."""
+
+    solver: str = "target"
+    iters: int | None = None  #: None: the solver's own default
+    seed: int = 0
+    threads: int | None = None  #: None: torch's own choice
+    device: str = "cpu"
+    dtype: str = "float32"
+    eval_every: int = 1
+    patience: int | None = None  #: stop after so many iterations without a better validation score
+    target: TargetConfig = field(default_factory=TargetConfig)
+    adam: AdamConfig = field(default_factory=AdamConfig)
+
+    def __post_init__(self) -> None:
+        check_choice("solver", self.solver, SOLVERS)
+        check_choice("dtype", self.dtype, ("float32", "float64"))
+        if self.iters is not None:
+            check_at_least("iters", self.iters, 1)
+        check_at_least("seed", self.seed, 0)
+        check_at_least("eval_every", self.eval_every, 1)
+        if self.threads is not None:
+            check_at_least("threads", self.threads, 1)
+        if self.patience is not None:
+            check_at_least("patience", self.patience, 1)
+
+    def to_dict(self) -> dict[str, Any]:
+        return asdict(self)

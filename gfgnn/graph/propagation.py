@@ -1,0 +1,107 @@
+"""The propagation matrix S of a graph neural network, its transpose, and how label mass travels on it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from gfgnn.graph.graph import Graph
+from gfgnn.ops.spmm import csr, spmm, transpose
+
+
+@dataclass(frozen=True, eq=False)
+class Propagation:
+    """A fixed sparse matrix S ``[N, N]``; row i holds the weights with which node i gathers from its neighbours.
+
+    Attributes:
+        matrix: S as sparse CSR.
+        matrix_t: S' as sparse CSR; the very same tensor where S is symmetric.
+        scale: a positive vector u ``[N]`` (the square root of the degree for the symmetric normalisation, else
+            ones) that makes the bound of :meth:`carry` tight.
+    """
+
+    matrix: Tensor
+    matrix_t: Tensor
+    scale: Tensor
+
+    @property
+    def num_nodes(self) -> int:
+        return self.matrix.size(0)
+
+    def apply(self, h: Tensor) -> Tensor:
+        """``S h``."""
+        return spmm(self.matrix, h)
+
+    def adjoint(self, q: Tensor) -> Tensor:
+        """``S' q``."""
+        return spmm(self.matrix_t, q)
+
+    def carry(self, mass: Tensor) -> Tensor:
+        """Node weights one propagation earlier: ``u^-1 * |S|'(mass * v)`` with ``v = |S| u``, ``[N]``.
+
+        By Cauchy-Schwarz ``(S d)_i^2 <= v_i sum_j |S_ij| d_j^2 / u_j``, so for every shift ``d`` of the inputs
+        ``sum_i mass_i (S d)_i^2 <= sum_j carry(mass)_j d_j^2``. For the symmetric and the random-walk
+        normalisation this is one step of a random walk back from the labels: total mass is kept at any depth.
+        """
+        magnitude = _absolute(self.matrix)
+        magnitude_t = magnitude if self.matrix_t is self.matrix else _absolute(self.matrix_t)
+        v = (magnitude @ self.scale[:, None]).squeeze(1)
+        return (magnitude_t @ (mass * v)[:, None]).squeeze(1) / self.scale
+
+    def to(self, dtype: torch.dtype, device: torch.device | str) -> Propagation:
+        matrix = self.matrix.to(device=device, dtype=dtype)
+        symmetric = self.matrix_t is self.matrix
+        matrix_t = matrix if symmetric else self.matrix_t.to(device=device, dtype=dtype)
+        return Propagation(matrix, matrix_t, self.scale.to(device=device, dtype=dtype))
+
+
+def _absolute(matrix: Tensor) -> Tensor:
+    if bool((matrix.values() >= 0).all()):
+        return matrix
+    return torch.sparse_csr_tensor(
+        matrix.crow_indices(), matrix.col_indices(), matrix.values().abs(), matrix.shape
+    )
+
+
+def build_propagation(graph: Graph, norm: str = "sym", self_loops: bool = True) -> Propagation:
+    """The propagation matrix of ``graph`` in float64.
+
+    Args:
+        graph: edges with row 0 the source and row 1 the target; node i gathers over its incoming edges, as in PyG.
+        norm: ``sym``: D^-1/2 A D^-1/2 with D the weighted in-degree (Kipf and Welling 2017, and PyG's ``gcn_norm``);
+            ``rw``: D^-1 A; ``none``: the weights as given.
+        self_loops: add the identity to A first (weight 1).
+    """
+    source, target = graph.edge_index
+    weight = torch.ones(graph.num_edges) if graph.edge_weight is None else graph.edge_weight
+    weight = weight.double()
+    n = graph.num_nodes
+    if self_loops:
+        loop = torch.arange(n)
+        source, target = torch.cat([source, loop]), torch.cat([target, loop])
+        weight = torch.cat([weight, torch.ones(n, dtype=torch.float64)])
+    degree = torch.zeros(n, dtype=torch.float64).index_add_(0, target, weight)
+    scale = torch.ones(n, dtype=torch.float64)
+    if norm == "sym":
+        inverse = degree.clamp(min=0).pow(-0.5)
+        inverse[degree <= 0] = 0.0
+        weight = inverse[target] * weight * inverse[source]
+        scale = torch.where(degree > 0, degree.clamp(min=0).sqrt(), scale)
+    elif norm == "rw":
+        inverse = torch.where(degree > 0, 1.0 / degree, torch.zeros_like(degree))
+        weight = inverse[target] * weight
+    matrix = csr(target, source, weight, (n, n))
+    matrix_t = transpose(matrix)
+    if _same(matrix, matrix_t):
+        matrix_t = matrix
+    return Propagation(matrix, matrix_t, scale)
+
+
+def _same(a: Tensor, b: Tensor) -> bool:
+    return (
+        torch.equal(a.crow_indices(), b.crow_indices())
+        and torch.equal(a.col_indices(), b.col_indices())
+        and torch.equal(a.values(), b.values())
+    )

@@ -1,0 +1,138 @@
+"""A graph neural network as a list of blocks: propagate, transform, activate.
+
+Block l maps the activations ``H_{l-1}`` of all nodes to ``H_l`` (and may look at ``H_0``, the output of block 0)::
+
+    T = propagate(H_{l-1}, H_0)        linear, made of sparse products
+    Z = T W + 1 b'                     the only part with weights
+    H_l = activate(Z) [scaled, plus H_{l-1} where the block has a skip connection]
+
+Every family of :mod:`gfgnn.model.build` is made of these.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from gfgnn.graph.propagation import Propagation
+
+PROPAGATIONS = ("none", "graph", "initial", "concat", "power", "hops")
+LEAKY_SLOPE = 0.01
+
+
+@dataclass(frozen=True, kw_only=True)
+class Block:
+    """One layer.
+
+    Attributes:
+        propagate: how T comes from H and H_0, S being the propagation matrix:
+            ``none`` T = H; ``graph`` T = S H; ``initial`` T = (1 - alpha) S H + alpha H_0;
+            ``concat`` T = [H, S H]; ``power`` T = S^hops H; ``hops`` T = [H, S H, ..., S^hops H].
+        in_channels: columns of H_{l-1}.
+        out_channels: columns of H_l.
+        activation: relu | leaky_relu | identity.
+        bias: whether b exists.
+        reference: what the ridge shrinks the weights towards: ``zero`` or ``identity``.
+        alpha: share of H_0, for ``initial``.
+        hops: K, for ``power`` and ``hops``.
+        skip: None, or the factor tau of a residual block H_l = H_{l-1} + tau * activate(Z).
+        beta: GCNII's strength of the identity mapping; it fixes how the weight is split into
+            W = (1 - beta) I + beta W' for the Adam baseline and for PyG, and changes nothing for ridge solves.
+    """
+
+    propagate: str
+    in_channels: int
+    out_channels: int
+    activation: str = "relu"
+    bias: bool = True
+    reference: str = "zero"
+    alpha: float = 0.0
+    hops: int = 1
+    skip: float | None = None
+    beta: float | None = None
+
+    @property
+    def fan_in(self) -> int:
+        """Columns of T, which is rows of W."""
+        if self.propagate == "concat":
+            return 2 * self.in_channels
+        if self.propagate == "hops":
+            return (self.hops + 1) * self.in_channels
+        return self.in_channels
+
+
+def activate(z: Tensor, activation: str) -> Tensor:
+    """The activation, elementwise and positively homogeneous (the gauge step relies on that)."""
+    if activation == "relu":
+        return torch.relu(z)
+    if activation == "leaky_relu":
+        return torch.nn.functional.leaky_relu(z, LEAKY_SLOPE)
+    return z
+
+
+def propagate(block: Block, propagation: Propagation, h: Tensor, h0: Tensor | None = None) -> Tensor:
+    """T of ``block`` from the activations below ``h`` ``[N, in_channels]``; ``h0`` is the output of block 0."""
+    if block.propagate == "none":
+        return h
+    if block.propagate == "graph":
+        return propagation.apply(h)
+    if block.propagate == "initial":
+        assert h0 is not None
+        return propagation.apply(h).mul_(1.0 - block.alpha).add_(h0, alpha=block.alpha)
+    if block.propagate == "concat":
+        return torch.cat([h, propagation.apply(h)], dim=1)
+    hops = [h]
+    for _ in range(block.hops):
+        hops.append(propagation.apply(hops[-1]))
+    return hops[-1] if block.propagate == "power" else torch.cat(hops, dim=1)
+
+
+def propagate_adjoint(
+    block: Block, propagation: Propagation, q: Tensor
+) -> tuple[Tensor, Tensor | None]:
+    """The transpose of :func:`propagate`: what ``q`` ``[N, fan_in]`` means for the activations below and for H_0.
+
+    Returns:
+        ``[N, in_channels]`` for H_{l-1}, and the same for H_0 where the block looks at it, else None.
+    """
+    if block.propagate == "none":
+        return q, None
+    if block.propagate == "graph":
+        return propagation.adjoint(q), None
+    if block.propagate == "initial":
+        return propagation.adjoint(q).mul_(1.0 - block.alpha), block.alpha * q
+    assert block.propagate == "concat", f"{block.propagate} stands only in the first block"
+    own, gathered = q.chunk(2, dim=1)
+    return propagation.adjoint(gathered).add_(own), None
+
+
+def carry(block: Block, propagation: Propagation, mass: Tensor) -> tuple[Tensor, Tensor | None]:
+    """Node weights of the activations below (and of H_0) from the node weights ``mass`` ``[N]`` of T.
+
+    ``sum_i mass_i |shift of T_i|^2 <= sum_j below_j |shift of H_{l-1, j}|^2 + sum_j initial_j |shift of H_{0, j}|^2``
+    by :meth:`Propagation.carry` and the convexity of the square.
+    """
+    if block.propagate == "none":
+        return mass, None
+    if block.propagate == "graph":
+        return propagation.carry(mass), None
+    if block.propagate == "initial":
+        return propagation.carry(mass).mul_(1.0 - block.alpha), block.alpha * mass
+    assert block.propagate == "concat", f"{block.propagate} stands only in the first block"
+    return propagation.carry(mass).add_(mass), None
+
+
+def transform(t: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+    """``t @ weight + bias``."""
+    return t @ weight if bias is None else torch.addmm(bias, t, weight)
+
+
+def output_of(block: Block, z: Tensor, below: Tensor | None) -> Tensor:
+    """H_l from the pre-activation ``z`` (and the activations below, for a skip connection)."""
+    h = activate(z, block.activation)
+    if block.skip is None:
+        return h
+    assert below is not None
+    return torch.add(below, h, alpha=block.skip)

@@ -1,0 +1,71 @@
+"""Weighted, centred ridge regression on small Gram matrices."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+
+@dataclass(frozen=True)
+class Moments:
+    """Weighted second moments of rows t (inputs) and r (weighted shifts wanted of the outputs).
+
+    Attributes:
+        gram: ``T'CT`` (centred: ``- s m m'``), ``[p, p]``.
+        cross: ``T'R`` (centred: ``- s m rbar'``), ``[p, d]``.
+        mean: m, the C-weighted mean of T, ``[p]``; zeros where not centred.
+        shift: rbar = 1'R / s, the mean shift, ``[d]``; zeros where not centred.
+        total: s = sum of C.
+    """
+
+    gram: Tensor
+    cross: Tensor
+    mean: Tensor
+    shift: Tensor
+    total: Tensor
+
+    @property
+    def scale(self) -> Tensor:
+        """kappa, the mean diagonal of the Gram matrix."""
+        return mean_diagonal(self.gram)
+
+
+def mean_diagonal(gram: Tensor) -> Tensor:
+    """Mean of the diagonal, kept above zero so that a matrix of zeros can still be damped."""
+    return gram.diagonal().mean().clamp(min=torch.finfo(gram.dtype).tiny)
+
+
+def moments(t: Tensor, c: Tensor, r: Tensor, centred: bool) -> Moments:
+    """The moments of ``t`` ``[N, p]``, weights ``c`` ``[N]`` and *weighted* shifts ``r = c * D`` ``[N, d]``.
+
+    The sums over N are taken in the inputs' precision, everything after them in float64.
+    """
+    gram = (t.t() @ (t * c[:, None])).double()
+    cross = (t.t() @ r).double()
+    total = c.sum().double()
+    mean, shift = torch.zeros_like(gram[0]), torch.zeros_like(cross[0])
+    if centred:
+        mean, shift = (c @ t).double() / total, r.sum(0).double() / total
+        gram = gram - total * torch.outer(mean, mean)
+        cross = cross - total * torch.outer(mean, shift)
+    return Moments(gram, cross, mean, shift, total)
+
+
+def solve(gram: Tensor, damping: Tensor, rhs: Tensor) -> Tensor:
+    """``(gram + diag(damping))^-1 rhs`` for a positive semi-definite ``gram`` ``[p, p]`` and ``damping`` a number or ``[p]``."""
+    return torch.cholesky_solve(rhs, factor(gram, damping))
+
+
+def factor(gram: Tensor, damping: Tensor) -> Tensor:
+    """Lower Cholesky factor of ``gram + diag(damping)``; rounding that makes it indefinite is damped away."""
+    damped = gram.clone()
+    damped.diagonal().add_(damping)
+    lower, failed = torch.linalg.cholesky_ex(damped)
+    jitter = 1e-6 * float(mean_diagonal(damped).abs())
+    while bool(failed):
+        damped.diagonal().add_(jitter)
+        lower, failed = torch.linalg.cholesky_ex(damped)
+        jitter *= 10.0
+    return lower

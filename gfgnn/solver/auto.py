@@ -1,0 +1,69 @@
+"""The ``auto`` rule: settings chosen from measurable quantities of the problem. docs/solver.md writes it down."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from gfgnn.config import TargetConfig
+from gfgnn.model.problem import Problem
+
+#: Labelled nodes per input feature from which a problem counts as label-rich.
+LABEL_RICH = 4.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class Settings:
+    """The numbers a run uses; see docs/solver.md for each one's formula."""
+
+    step: str
+    node_weights: str
+    ridge_encoder: float
+    ridge_hidden: float
+    ridge_output: float
+    dropout_encoder: float
+    dropout_output: float
+    momentum: float
+    prox: float
+    rho: float
+    step_size: float
+    floor: float = 0.1
+    head_gain: float = 1.0
+    sampled_dropout: float = 0.0
+    freeze_hidden: bool = False
+
+    def to_dict(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+def resolve(config: TargetConfig, problem: Problem) -> Settings:
+    """The settings of a run: what ``config`` states, and the rule's choice for everything left at ``auto``."""
+    labelled, fan_in = problem.train_index.numel(), problem.model.num_features
+    ratio = labelled / fan_in
+    hidden = max(1, len(problem.model.blocks) - 2)
+    step = config.step if config.step != "auto" else ("polar" if ratio >= LABEL_RICH else "sweep")
+    ridge = min(1.0, max(1e-3, 0.3 / ratio))
+    few = ridge >= 1.0
+    if step == "sweep":
+        chosen = {
+            "ridge_encoder": ridge, "ridge_hidden": 30.0, "ridge_output": ridge, "momentum": 0.5,
+            "dropout_encoder": 0.1 if few else 0.0, "dropout_output": 0.5 if few else 0.0,
+            "prox": 0.1, "rho": 0.1, "step_size": 1.0 / hidden,
+        }  # fmt: skip
+    else:
+        chosen = {
+            "ridge_encoder": ridge, "ridge_hidden": ridge, "ridge_output": 0.1 * ridge, "momentum": 0.7,
+            "dropout_encoder": 0.0, "dropout_output": 0.0, "prox": 0.01, "rho": 3.0,
+            "step_size": 0.15 / hidden**0.4,
+        }  # fmt: skip
+    for name in chosen:
+        if (stated := getattr(config, name)) != "auto":
+            chosen[name] = stated
+    return Settings(
+        step=step,
+        node_weights="mass" if config.node_weights == "auto" else config.node_weights,
+        head_gain=1.0 if step == "sweep" else 2.0,
+        sampled_dropout=config.sampled_dropout,
+        freeze_hidden=config.freeze_hidden,
+        **chosen,
+    )

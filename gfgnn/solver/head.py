@@ -1,0 +1,31 @@
+"""Losses of the output layer: residuals and the curvature bound that majorises them."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+#: Upper bounds of the Hessian of each loss in the scores (Böhning 1992 for softmax; 1/4 for the sigmoid).
+CURVATURE = {"multiclass": 0.5, "multilabel": 0.25, "regression": 1.0}
+
+
+def predict_mean(task: str, scores: Tensor) -> Tensor:
+    """The mean the scores stand for: softmax, sigmoid, or the scores themselves; ``[k, C]``."""
+    if task == "multiclass":
+        return torch.softmax(scores, dim=1)
+    return torch.sigmoid(scores) if task == "multilabel" else scores
+
+
+def residual(task: str, scores: Tensor, targets: Tensor) -> Tensor:
+    """The shift of the scores that minimises the majoriser: ``(Y - mean(scores)) / h``, ``[k, C]``."""
+    return (targets - predict_mean(task, scores)) / CURVATURE[task]
+
+
+def loss(task: str, scores: Tensor, targets: Tensor) -> float:
+    """Mean over the k rows: cross-entropy, the sum of binary cross-entropies, or half the squared error."""
+    if task == "multiclass":
+        return float(-(torch.log_softmax(scores, dim=1) * targets).sum(1).mean())
+    if task == "multilabel":
+        both = torch.nn.functional.softplus(scores) - scores * targets
+        return float(both.sum(1).mean())
+    return float((scores - targets).square().sum(1).mean() / 2)
