@@ -1,0 +1,121 @@
+"""What a training run returns."""
+
+from __future__ import annotations
+
+import math
+import sys
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from gfgnn._version import __version__
+from gfgnn.config import TrainConfig
+from gfgnn.graph.graph import Graph
+from gfgnn.model.build import Model
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Result:
+    """A trained network and how it got there.
+
+    Accuracies are those of :func:`gfgnn.metrics.score` for the feed-forward network; None where a split has no label.
+
+    Attributes:
+        weights: weights of the iterate with the highest validation accuracy (the earliest of equals; the last iterate
+            where nothing is labelled for validation).
+        last_weights: weights of the last evaluated iterate.
+        history: one line per iteration: ``iteration``, ``seconds`` (training so far), ``step_loss`` (what the solver
+            reported), ``loss`` (mean training loss after the step), ``train``, ``val``, ``test``, ``extra``; the
+            middle ones are None where the iteration was not evaluated.
+        seconds: training time without evaluation, including ``setup_seconds``: propagation matrix, propagated features
+            and the solver's own preparation.
+        seconds_per_iteration: median over the steps.
+        peak_rss_bytes: highest memory use of the process so far.
+        settings: the solver's settings as used.
+        interrupted: ended by Ctrl-C.
+        diverged: ended by a loss that was not finite.
+    """
+
+    model: Model
+    graph: Graph
+    config: TrainConfig
+    weights: dict[str, Tensor]
+    last_weights: dict[str, Tensor]
+    history: list[dict[str, Any]]
+    best_iteration: int
+    train_accuracy: float | None
+    val_accuracy: float | None
+    test_accuracy: float | None
+    last_test_accuracy: float | None
+    loss: float
+    seconds: float
+    seconds_to_best: float
+    seconds_per_iteration: float
+    setup_seconds: float
+    peak_rss_bytes: int
+    settings: dict[str, Any]
+    interrupted: bool = False
+    diverged: bool = False
+    notes: tuple[str, ...] = ()
+
+    @property
+    def iterations(self) -> int:
+        return len(self.history)
+
+    def summary(self) -> dict[str, Any]:
+        """The run as one flat JSON-ready object (``settings`` and ``notes`` aside)."""
+        config, graph = self.config, self.graph
+        return {
+            "dataset": graph.name,
+            "num_nodes": graph.num_nodes,
+            "num_edges": graph.num_edges,
+            "num_features": self.model.num_features,
+            "num_classes": self.model.num_classes,
+            "task": self.model.task,
+            "model": self.model.config.family,
+            "layers": self.model.config.layers,
+            "hidden": self.model.config.hidden,
+            "solver": config.solver,
+            "seed": config.seed,
+            "threads": config.threads or torch.get_num_threads(),
+            "device": config.device,
+            "dtype": config.dtype,
+            "iterations": self.iterations,
+            "best_iteration": self.best_iteration,
+            "train_accuracy": self.train_accuracy,
+            "val_accuracy": self.val_accuracy,
+            "test_accuracy": self.test_accuracy,
+            "last_test_accuracy": self.last_test_accuracy,
+            "loss": self.loss,
+            "seconds": self.seconds,
+            "seconds_to_best": self.seconds_to_best,
+            "seconds_per_iteration": self.seconds_per_iteration,
+            "setup_seconds": self.setup_seconds,
+            "peak_rss_bytes": self.peak_rss_bytes,
+            "parts": 1,
+            "stages": 1,
+            "version": __version__,
+            "interrupted": self.interrupted,
+            "diverged": self.diverged,
+            "settings": self.settings,
+            "notes": list(self.notes),
+        }
+
+    def seconds_to(self, accuracy: float, split: str = "test") -> float:
+        """Training seconds until ``split`` first reached ``accuracy``; infinity if it never did."""
+        for line in self.history:
+            if line[split] is not None and line[split] >= accuracy:
+                return float(line["seconds"])
+        return math.inf
+
+
+def peak_rss_bytes() -> int:
+    """The highest resident memory of this process; 0 where the system does not tell."""
+    try:
+        import resource
+    except ImportError:
+        return 0
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return peak if sys.platform == "darwin" else peak * 1024

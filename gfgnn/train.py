@@ -1,0 +1,252 @@
+"""The training loop, written once for every solver."""
+
+from __future__ import annotations
+
+import math
+import statistics
+import time
+import warnings
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from gfgnn import metrics
+from gfgnn.checks import InputError
+from gfgnn.config import ModelConfig, TrainConfig
+from gfgnn.graph.graph import Graph
+from gfgnn.model.build import Model, build_model
+from gfgnn.model.forward import forward
+from gfgnn.model.problem import Problem, prepare
+from gfgnn.result import Result, peak_rss_bytes
+from gfgnn.solver.base import Solver
+
+DTYPES = {"float32": torch.float32, "float64": torch.float64}
+
+#: Called after each iteration with its line of the history.
+Callback = Callable[[dict[str, Any]], None]
+
+
+def train(
+    model: Model | ModelConfig,
+    graph: Graph,
+    config: TrainConfig | None = None,
+    *,
+    on_iteration: Callback | None = None,
+) -> Result:
+    """Trains a network and returns the iterate that was best on the validation nodes.
+
+    Every iteration is evaluated (or every ``config.eval_every``-th) with the weights after its step, in a plain
+    forward pass; evaluation is not counted in the training seconds. Ctrl-C ends training early and the best iterate so
+    far is returned, with ``interrupted`` set; before the first evaluation it is passed on.
+
+    Args:
+        model: the network, or its configuration.
+        graph: features, labels and split.
+        config: solver, iterations, seed, threads, device and precision.
+        on_iteration: receives the history line of each iteration; a KeyboardInterrupt from it ends training too.
+
+    Raises:
+        InputError: no labelled training node, fewer than two classes, or a device that is not there.
+    """
+    config = config or TrainConfig()
+    if isinstance(model, ModelConfig):
+        model = build_model(model, graph)
+    _check_device(config.device)
+    solver = make_solver(config, model)
+    # mode=False also leaves an inference mode that the caller may be in, which a differentiating solver cannot use.
+    with _threads(config.threads), torch.inference_mode(not getattr(solver, "differentiates", False)):
+        result = _Run(model, graph, config, solver, on_iteration).train()
+    # Copies made out here are ordinary tensors; those of the inference mode could not take part in a derivative.
+    return replace(result, weights=_copies(result.weights), last_weights=_copies(result.last_weights))
+
+
+def make_solver(config: TrainConfig, model: Model) -> Solver:
+    """The solver named by ``config``."""
+    if config.solver == "adam":
+        from gfgnn.baseline.adam import AdamSolver
+
+        return AdamSolver(config.adam, model.config.family)
+    from gfgnn.solver.target import TargetSolver
+
+    return TargetSolver(config.target)
+
+
+class _Run:
+    """One training run: the loop, what it has recorded, and the best iterate."""
+
+    def __init__(
+        self, model: Model, graph: Graph, config: TrainConfig, solver: Solver, on_iteration: Callback | None
+    ) -> None:
+        self.graph, self.config, self.solver, self.on_iteration = graph, config, solver, on_iteration
+        self.generator = torch.Generator().manual_seed(config.seed)
+        self.iters = config.iters or solver.default_iters
+        self.patience = config.patience or getattr(solver, "default_patience", None)
+        started = time.perf_counter()
+        self.problem = prepare(model, graph, dtype=DTYPES[config.dtype], device=config.device)
+        self.notes = check_trainable(self.problem)
+        self.state = solver.init(self.problem, self.generator)
+        self.setup_seconds = self.seconds = time.perf_counter() - started
+        self.steps: list[float] = []
+        self.history: list[dict[str, Any]] = []
+        self.best: dict[str, Any] | None = None
+        self.best_weights: dict[str, Tensor] = {}
+        self.last: dict[str, Any] | None = None
+        self.last_weights: dict[str, Tensor] = {}
+
+    def train(self) -> Result:
+        interrupted = diverged = False
+        try:
+            for iteration in range(1, self.iters + 1):
+                record = self._iterate(iteration)
+                if not _finite(record):
+                    diverged = True
+                    self._note(f"The loss was not finite at iteration {iteration}; training stopped there.")
+                    break
+                if self._out_of_patience(iteration):
+                    break
+        except KeyboardInterrupt:
+            if self.last is None:
+                raise
+            interrupted = True
+        return self._result(interrupted, diverged)
+
+    def _iterate(self, iteration: int) -> dict[str, Any]:
+        started = time.perf_counter()
+        self.state, info = self.solver.step(self.problem, self.state)
+        if self.problem.device.type == "cuda":
+            torch.cuda.synchronize(self.problem.device)
+        self.steps.append(time.perf_counter() - started)
+        self.seconds += self.steps[-1]
+        record: dict[str, Any] = {
+            "iteration": iteration, "seconds": self.seconds, "step_loss": info.loss,
+            "loss": None, "train": None, "val": None, "test": None, "extra": dict(info.extra),
+        }  # fmt: skip
+        if iteration % self.config.eval_every == 0 or iteration == self.iters:
+            self._evaluate(record)
+        self.history.append(record)
+        if self.on_iteration is not None:
+            self.on_iteration(record)
+        return record
+
+    def _evaluate(self, record: dict[str, Any]) -> None:
+        """Fills in losses and scores, and keeps copies: a step may reuse the memory of its weights."""
+        weights = _copies(self.solver.weights(self.problem, self.state))
+        record.update(evaluate(self.problem, weights))
+        if not _finite(record):
+            return
+        self.last, self.last_weights = record, weights
+        val = record["val"]
+        if self.best is None or val is None or val > self.best["val"]:
+            self.best, self.best_weights = record, weights
+
+    def _out_of_patience(self, iteration: int) -> bool:
+        if self.patience is None or self.best is None or self.best["val"] is None:
+            return False
+        return iteration - self.best["iteration"] >= self.patience
+
+    def _note(self, text: str) -> None:
+        warnings.warn(text, stacklevel=5)
+        self.notes.append(text)
+
+    def _result(self, interrupted: bool, diverged: bool) -> Result:
+        if self.best is None or self.last is None:
+            raise InputError(
+                "The very first iteration gave a loss that is not finite. Scale the features (--normalise row), or use "
+                "--dtype float64, more regularisation or a smaller learning rate."
+            )
+        if self.best["val"] is None:
+            self.notes.append("No validation node is labelled: the last iterate was taken.")
+        return Result(
+            model=self.problem.model,
+            graph=self.graph,
+            config=self.config,
+            weights=self.best_weights,
+            last_weights=self.last_weights,
+            history=self.history,
+            best_iteration=self.best["iteration"],
+            train_accuracy=self.best["train"],
+            val_accuracy=self.best["val"],
+            test_accuracy=self.best["test"],
+            last_test_accuracy=self.last["test"],
+            loss=self.best["loss"],
+            seconds=self.seconds,
+            seconds_to_best=self.best["seconds"],
+            seconds_per_iteration=statistics.median(self.steps),
+            setup_seconds=self.setup_seconds,
+            peak_rss_bytes=peak_rss_bytes(),
+            settings=self.solver.describe(self.problem),
+            interrupted=interrupted,
+            diverged=diverged,
+            notes=tuple(self.notes),
+        )
+
+
+def evaluate(problem: Problem, weights: dict[str, Tensor]) -> dict[str, float | None]:
+    """Mean training loss and the score on each split, of the feed-forward network; None for an empty split."""
+    with torch.inference_mode():
+        scores, task = forward(problem, weights), problem.model.task
+        values: dict[str, float | None] = {
+            "loss": float(metrics.loss(task, scores[problem.train_index], problem.targets))
+        }
+        splits = {"train": problem.train_index, "val": problem.val_index, "test": problem.test_index}
+        for name, index in splits.items():
+            value = metrics.score(task, scores, problem.graph.y, index) if index.numel() else math.nan
+            values[name] = None if math.isnan(value) else value
+    return values
+
+
+def check_trainable(problem: Problem) -> list[str]:
+    """Refuses what cannot be trained on and returns remarks on what can.
+
+    Raises:
+        InputError: no labelled training node, or a single class.
+    """
+    name, labelled = problem.graph.name, problem.train_index.numel()
+    if labelled == 0:
+        raise InputError(
+            f"{name} has no labelled training node: train_mask holds {int(problem.graph.train_mask.sum())} nodes and "
+            "none has a label. Give a split, or draw one (split='per_class=20,val=500')."
+        )
+    if problem.model.task != "multiclass":
+        return []
+    if problem.model.num_classes < 2:
+        raise InputError(f"{name} has {problem.model.num_classes} class; at least two are needed to learn to tell apart.")
+    absent = (problem.targets.sum(0) == 0).nonzero().squeeze(1).tolist()
+    if not absent:
+        return []
+    text = f"No training node of {name} has class {', '.join(map(str, absent))}: it will hardly be predicted."
+    warnings.warn(text, stacklevel=5)
+    return [text]
+
+
+def _copies(weights: dict[str, Tensor]) -> dict[str, Tensor]:
+    return {name: value.clone() for name, value in weights.items()}
+
+
+def _finite(record: dict[str, Any]) -> bool:
+    return math.isfinite(record["step_loss"]) and (record["loss"] is None or math.isfinite(record["loss"]))
+
+
+def _check_device(device: str) -> None:
+    try:
+        kind = torch.device(device).type
+    except RuntimeError:
+        raise InputError(f"device must be cpu or cuda; got {device!r}.") from None
+    if kind == "cuda" and not torch.cuda.is_available():
+        raise InputError("device is cuda, but torch finds no CUDA device here; use cpu.")
+
+
+@contextmanager
+def _threads(count: int | None) -> Iterator[None]:
+    """Runs with ``count`` torch threads and restores the former number."""
+    before = torch.get_num_threads()
+    if count is not None:
+        torch.set_num_threads(count)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
