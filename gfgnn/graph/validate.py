@@ -1,0 +1,143 @@
+"""What a graph must satisfy: once when it is made, and once more before it is trained on."""
+
+from __future__ import annotations
+
+import warnings
+from typing import TYPE_CHECKING
+
+import torch
+
+from gfgnn.checks import InputError, check_choice
+from gfgnn.graph.features import values_of
+
+if TYPE_CHECKING:
+    from gfgnn.graph.graph import Graph
+
+TASKS = ("multiclass", "multilabel", "regression")
+
+
+def check_graph(graph: Graph) -> None:
+    """Raises :class:`InputError` unless every field of ``graph`` fits the others. One pass over edges and features."""
+    if graph.num_nodes < 1:
+        raise InputError("the graph is empty: it has no nodes. A graph needs at least one node.")
+    check_choice("task", graph.task, TASKS)
+    _check_edges(graph)
+    _check_features(graph)
+    _check_labels(graph)
+    _check_masks(graph)
+
+
+def check_trainable(graph: Graph) -> None:
+    """Raises :class:`InputError` unless a model can be trained on ``graph``; warns where a class is never seen.
+
+    Isolated nodes are fine, and so is a split without validation or test nodes.
+    """
+    if graph.x is None:
+        raise InputError(
+            f"{graph.name} has no node features. Load it with features='structure' (CLI: --features structure), "
+            "which makes them from the graph alone."
+        )
+    if not bool(graph.train_mask.any()):
+        raise InputError(
+            f"{graph.name} has no training nodes. Give it a split, for example split='per_class=20,val_per_class=30' "
+            "or split='train=0.6,val=0.2'."
+        )
+    labelled = graph.labelled(graph.train_mask)
+    if labelled.numel() == 0:
+        raise InputError(
+            f"none of the {int(graph.train_mask.sum()):,} training nodes of {graph.name} has a label."
+        )
+    if graph.task != "multiclass":
+        return
+    counts = torch.bincount(graph.y[labelled], minlength=graph.num_classes)
+    seen = int((counts > 0).sum())
+    if graph.num_classes < 2 or seen < 2:
+        only = int(counts.argmax())
+        raise InputError(
+            f"all labelled training nodes of {graph.name} are of class {only}; two classes are needed."
+        )
+    if seen < graph.num_classes:
+        absent = (counts == 0).nonzero().squeeze(1).tolist()
+        shown = ", ".join(map(str, absent[:10])) + (", ..." if len(absent) > 10 else "")
+        warnings.warn(
+            f"{len(absent)} of {graph.num_classes} classes have no training node and will hardly be predicted: "
+            f"class {shown}.",
+            stacklevel=2,
+        )
+
+
+def _check_edges(graph: Graph) -> None:
+    edge_index, n = graph.edge_index, graph.num_nodes
+    if edge_index.dim() != 2 or edge_index.size(0) != 2 or edge_index.dtype != torch.int64:
+        raise InputError(f"edge_index must be int64 [2, E]; got {edge_index.dtype} {list(edge_index.shape)}.")
+    if edge_index.numel():
+        low, high = int(edge_index.min()), int(edge_index.max())
+        if low < 0 or high >= n:
+            bad = low if low < 0 else high
+            raise InputError(f"edge_index names node {bad}, which does not exist: nodes are 0 to {n - 1}.")
+        source, target = edge_index
+        key = target * n + source
+        if bool((source == target).any()) or not bool((key[1:] > key[:-1]).all()):
+            raise InputError(
+                "edge_index must be sorted by (target, source) without self-loops or duplicates; "
+                "Graph.from_edges brings any edge list into that form."
+            )
+    weight = graph.edge_weight
+    if weight is not None:
+        if weight.shape != (graph.num_edges,):
+            raise InputError(f"edge_weight must have shape [{graph.num_edges}]; got {list(weight.shape)}.")
+        if not bool(torch.isfinite(weight).all()):
+            raise InputError("edge_weight holds NaN or infinite values.")
+
+
+def _check_features(graph: Graph) -> None:
+    x = graph.x
+    if x is None:
+        return
+    if x.dim() != 2 or x.size(0) != graph.num_nodes:
+        raise InputError(f"x must have one row per node, [{graph.num_nodes}, F]; got {list(x.shape)}.")
+    if x.size(1) == 0:
+        raise InputError("x has no columns. Leave x out, or load with features='structure'.")
+    values = values_of(x)
+    # the sum is finite wherever all entries are, except where it overflows: then the slow test decides
+    if not bool(torch.isfinite(values.sum())):
+        bad = int((~torch.isfinite(values)).sum())
+        if bad:
+            raise InputError(f"x holds {bad:,} NaN or infinite values; features must be finite numbers.")
+
+
+def _check_labels(graph: Graph) -> None:
+    y, n, c = graph.y, graph.num_nodes, graph.num_classes
+    if graph.task == "multiclass":
+        if y.shape != (n,) or y.dtype != torch.int64:
+            raise InputError(f"y must be int64 [{n}] class numbers; got {y.dtype} {list(y.shape)}.")
+        low, high = int(y.min()), int(y.max())
+        if low < -1 or high >= c:
+            bad = low if low < -1 else high
+            raise InputError(f"y holds label {bad}; labels must be 0 to {c - 1}, or -1 where unknown.")
+        return
+    if y.shape != (n, c) or not y.is_floating_point():
+        raise InputError(
+            f"y must be floating point [{n}, {c}] for {graph.task}; got {y.dtype} {list(y.shape)}."
+        )
+    known = y[~torch.isnan(y)]
+    if graph.task == "multilabel" and not bool(((known == 0) | (known == 1)).all()):
+        raise InputError("y must hold 0, 1 or NaN (unknown) for multilabel.")
+    if not bool(torch.isfinite(known).all()):
+        raise InputError("y holds infinite values.")
+
+
+def _check_masks(graph: Graph) -> None:
+    masks = {"train": graph.train_mask, "val": graph.val_mask, "test": graph.test_mask}
+    for name, mask in masks.items():
+        if mask.shape != (graph.num_nodes,) or mask.dtype != torch.bool:
+            raise InputError(
+                f"{name}_mask must be bool [{graph.num_nodes}]; got {mask.dtype} {list(mask.shape)}."
+            )
+    for one, other in (("train", "val"), ("train", "test"), ("val", "test")):
+        if both := int((masks[one] & masks[other]).sum()):
+            raise InputError(
+                f"{both:,} nodes are in both {one}_mask and {other}_mask; they must be disjoint."
+            )
+    if graph.node_ids is not None and graph.node_ids.shape != (graph.num_nodes,):
+        raise InputError(f"node_ids must have shape [{graph.num_nodes}]; got {list(graph.node_ids.shape)}.")
