@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 
 import torch
 from torch import Tensor
@@ -15,8 +16,9 @@ def score(task: str, scores: Tensor, y: Tensor, index: Tensor) -> float:
     """The quality of ``scores`` on the nodes ``index``; what results call accuracy.
 
     Args:
-        task: ``multiclass``: the share of right classes; ``multilabel``: ROC-AUC averaged over the labels that have
-            both a positive and a negative among ``index``; ``regression``: R-squared, averaged over the outputs.
+        task: ``multiclass``: the share of right classes; ``multilabel``: ROC-AUC averaged over the labels that
+            have both a positive and a negative among ``index``; ``regression``: R-squared, averaged over the
+            outputs.
         scores: ``[N, C]`` logits (or values) of all nodes.
         y: labels of all nodes, as in :class:`gfgnn.graph.graph.Graph`; unknown ones are left out.
         index: node ids to score.
@@ -36,10 +38,10 @@ def score(task: str, scores: Tensor, y: Tensor, index: Tensor) -> float:
 
 
 def loss(task: str, scores: Tensor, targets: Tensor) -> Tensor:
-    """The mean training loss of ``scores`` ``[k, C]`` against ``targets`` ``[k, C]``, a scalar tensor.
+    """The mean loss of ``scores`` ``[k, C]`` against ``targets`` ``[k, C]``, a scalar tensor.
 
-    Cross-entropy for classes, binary cross-entropy for labels (mean over nodes and labels), half the mean squared
-    error for regression.
+    Cross-entropy for classes, binary cross-entropy for labels (mean over nodes and labels), half the mean
+    squared error for regression.
     """
     if task == "multiclass":
         return F.cross_entropy(scores, targets.to(scores.dtype))
@@ -81,6 +83,6 @@ def _accuracy(scores: Tensor, classes: Tensor) -> float:
     return float((scores.argmax(1) == classes)[known].double().mean())
 
 
-def _mean_finite(values: object) -> float:
-    finite = [v for v in values if not math.isnan(v)]  # type: ignore[attr-defined]
+def _mean_finite(values: Iterable[float]) -> float:
+    finite = [v for v in values if not math.isnan(v)]
     return sum(finite) / len(finite) if finite else math.nan

@@ -20,17 +20,18 @@ from gfgnn.model.build import Model
 class Result:
     """A trained network and how it got there.
 
-    Accuracies are those of :func:`gfgnn.metrics.score` for the feed-forward network; None where a split has no label.
+    Accuracies are those of :func:`gfgnn.metrics.score` for the feed-forward network; None where a split has no
+    label.
 
     Attributes:
-        weights: weights of the iterate with the highest validation accuracy (the earliest of equals; the last iterate
-            where nothing is labelled for validation).
+        weights: weights of the iterate with the highest validation accuracy (the earliest of equals; the last
+            iterate where nothing is labelled for validation).
         last_weights: weights of the last evaluated iterate.
-        history: one line per iteration: ``iteration``, ``seconds`` (training so far), ``step_loss`` (what the solver
-            reported), ``loss`` (mean training loss after the step), ``train``, ``val``, ``test``, ``extra``; the
-            middle ones are None where the iteration was not evaluated.
-        seconds: training time without evaluation, including ``setup_seconds``: propagation matrix, propagated features
-            and the solver's own preparation.
+        history: one line per iteration: ``iteration``, ``seconds`` (training so far), ``step_loss`` (what the
+            solver reported), ``loss`` and ``val_loss`` (means after the step), ``train``, ``val``, ``test``
+            (accuracies), ``extra``; what evaluation fills in is None where there was none.
+        seconds: training time without evaluation, including ``setup_seconds``: propagation matrix, propagated
+            features and the solver's own preparation.
         seconds_per_iteration: median over the steps.
         peak_rss_bytes: highest memory use of the process so far.
         settings: the solver's settings as used.

@@ -20,7 +20,7 @@ from gfgnn.config import ModelConfig, TrainConfig
 from gfgnn.graph.graph import Graph
 from gfgnn.model.build import Model, build_model
 from gfgnn.model.forward import forward
-from gfgnn.model.problem import Problem, prepare
+from gfgnn.model.problem import Problem, prepare, training_targets
 from gfgnn.result import Result, peak_rss_bytes
 from gfgnn.solver.base import Solver
 
@@ -39,15 +39,16 @@ def train(
 ) -> Result:
     """Trains a network and returns the iterate that was best on the validation nodes.
 
-    Every iteration is evaluated (or every ``config.eval_every``-th) with the weights after its step, in a plain
-    forward pass; evaluation is not counted in the training seconds. Ctrl-C ends training early and the best iterate so
-    far is returned, with ``interrupted`` set; before the first evaluation it is passed on.
+    Every iteration is evaluated (or every ``config.eval_every``-th) with the weights after its step, in a
+    plain forward pass; evaluation is not counted in the training seconds. Patience counts the iterations since
+    the validation score or the validation loss was last better than before. Ctrl-C ends training early and
+    the best iterate so far is returned, with ``interrupted`` set; before the first evaluation it is passed on.
 
     Args:
         model: the network, or its configuration.
         graph: features, labels and split.
         config: solver, iterations, seed, threads, device and precision.
-        on_iteration: receives the history line of each iteration; a KeyboardInterrupt from it ends training too.
+        on_iteration: receives the history line of each iteration; a KeyboardInterrupt from it ends training.
 
     Raises:
         InputError: no labelled training node, fewer than two classes, or a device that is not there.
@@ -57,10 +58,10 @@ def train(
         model = build_model(model, graph)
     _check_device(config.device)
     solver = make_solver(config, model)
-    # mode=False also leaves an inference mode that the caller may be in, which a differentiating solver cannot use.
+    # mode=False leaves an inference mode that the caller may be in: a differentiating solver cannot use it.
     with _threads(config.threads), torch.inference_mode(not getattr(solver, "differentiates", False)):
         result = _Run(model, graph, config, solver, on_iteration).train()
-    # Copies made out here are ordinary tensors; those of the inference mode could not take part in a derivative.
+    # Copies made out here are ordinary tensors; those of the inference mode cannot take part in a derivative.
     return replace(result, weights=_copies(result.weights), last_weights=_copies(result.last_weights))
 
 
@@ -92,6 +93,8 @@ class _Run:
         self.setup_seconds = self.seconds = time.perf_counter() - started
         self.steps: list[float] = []
         self.history: list[dict[str, Any]] = []
+        self.improved = 0  #: iteration of the latest better validation score or lower validation loss
+        self.lowest_val_loss = math.inf
         self.best: dict[str, Any] | None = None
         self.best_weights: dict[str, Tensor] = {}
         self.last: dict[str, Any] | None = None
@@ -106,7 +109,7 @@ class _Run:
                     diverged = True
                     self._note(f"The loss was not finite at iteration {iteration}; training stopped there.")
                     break
-                if self._out_of_patience(iteration):
+                if self.patience is not None and iteration - self.improved >= self.patience:
                     break
         except KeyboardInterrupt:
             if self.last is None:
@@ -123,7 +126,7 @@ class _Run:
         self.seconds += self.steps[-1]
         record: dict[str, Any] = {
             "iteration": iteration, "seconds": self.seconds, "step_loss": info.loss,
-            "loss": None, "train": None, "val": None, "test": None, "extra": dict(info.extra),
+            "loss": None, "val_loss": None, "train": None, "val": None, "test": None, "extra": dict(info.extra),
         }  # fmt: skip
         if iteration % self.config.eval_every == 0 or iteration == self.iters:
             self._evaluate(record)
@@ -142,11 +145,10 @@ class _Run:
         val = record["val"]
         if self.best is None or val is None or val > self.best["val"]:
             self.best, self.best_weights = record, weights
-
-    def _out_of_patience(self, iteration: int) -> bool:
-        if self.patience is None or self.best is None or self.best["val"] is None:
-            return False
-        return iteration - self.best["iteration"] >= self.patience
+            self.improved = record["iteration"]
+        if record["val_loss"] is not None and record["val_loss"] < self.lowest_val_loss:
+            self.lowest_val_loss = record["val_loss"]
+            self.improved = record["iteration"]
 
     def _note(self, text: str) -> None:
         warnings.warn(text, stacklevel=5)
@@ -155,8 +157,8 @@ class _Run:
     def _result(self, interrupted: bool, diverged: bool) -> Result:
         if self.best is None or self.last is None:
             raise InputError(
-                "The very first iteration gave a loss that is not finite. Scale the features (--normalise row), or use "
-                "--dtype float64, more regularisation or a smaller learning rate."
+                "The very first iteration gave a loss that is not finite. Scale the features (--normalise rows), "
+                "or use --dtype float64, more regularisation or a smaller learning rate."
             )
         if self.best["val"] is None:
             self.notes.append("No validation node is labelled: the last iterate was taken.")
@@ -186,15 +188,19 @@ class _Run:
 
 
 def evaluate(problem: Problem, weights: dict[str, Tensor]) -> dict[str, float | None]:
-    """Mean training loss and the score on each split, of the feed-forward network; None for an empty split."""
+    """Losses and scores of the feed-forward network on each split; None where a split has no label."""
     with torch.inference_mode():
-        scores, task = forward(problem, weights), problem.model.task
+        scores, task, y = forward(problem, weights), problem.model.task, problem.graph.y
         values: dict[str, float | None] = {
-            "loss": float(metrics.loss(task, scores[problem.train_index], problem.targets))
+            "loss": float(metrics.loss(task, scores[problem.train_index], problem.targets)),
+            "val_loss": None,
         }
+        if problem.val_index.numel():
+            targets = training_targets(problem.graph, problem.val_index.cpu()).to(scores.device)
+            values["val_loss"] = float(metrics.loss(task, scores[problem.val_index], targets))
         splits = {"train": problem.train_index, "val": problem.val_index, "test": problem.test_index}
         for name, index in splits.items():
-            value = metrics.score(task, scores, problem.graph.y, index) if index.numel() else math.nan
+            value = metrics.score(task, scores, y, index) if index.numel() else math.nan
             values[name] = None if math.isnan(value) else value
     return values
 
@@ -208,13 +214,13 @@ def check_trainable(problem: Problem) -> list[str]:
     name, labelled = problem.graph.name, problem.train_index.numel()
     if labelled == 0:
         raise InputError(
-            f"{name} has no labelled training node: train_mask holds {int(problem.graph.train_mask.sum())} nodes and "
-            "none has a label. Give a split, or draw one (split='per_class=20,val=500')."
+            f"{name} has no labelled training node: train_mask holds {int(problem.graph.train_mask.sum())} nodes "
+            "and none has a label. Give a split, or draw one (split='per_class=20,val=500')."
         )
     if problem.model.task != "multiclass":
         return []
     if problem.model.num_classes < 2:
-        raise InputError(f"{name} has {problem.model.num_classes} class; at least two are needed to learn to tell apart.")
+        raise InputError(f"{name} has {problem.model.num_classes} class; at least two are needed.")
     absent = (problem.targets.sum(0) == 0).nonzero().squeeze(1).tolist()
     if not absent:
         return []

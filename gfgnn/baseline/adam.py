@@ -1,8 +1,8 @@
 """Adam with backprop on the very same blocks: the baseline that the block solver is measured against.
 
-The settings are those published for each family (:mod:`gfgnn.baseline.settings`). It is meant to be fast: one fused
-optimiser call, the sparse kernels of the block solver, output and loss on labelled nodes only, the cheaper order of
-propagation and transform in every layer.
+The settings are those published for each family (:mod:`gfgnn.baseline.settings`). It is meant to be fast: one
+fused optimiser call, the sparse kernels of the block solver, output and loss on labelled nodes only, cheap dropout
+masks, and the cheaper order of propagation and transform in every layer.
 """
 
 from __future__ import annotations
@@ -80,7 +80,8 @@ class AdamSolver:
     def describe(self, problem: Problem) -> dict[str, Any]:
         settings = asdict(self._settings(problem))
         decays = settings.pop("decays")
-        settings["weight_decay"] = {"first": decays[0], "hidden": decays[len(decays) // 2], "last": decays[-1]}
+        middle = decays[len(decays) // 2]
+        settings["weight_decay"] = {"first": decays[0], "middle": middle, "last": decays[-1]}
         return settings
 
     def _settings(self, problem: Problem) -> AdamSettings:

@@ -1,4 +1,4 @@
-"""The blocks as a differentiable network: dropout, batch normalisation, and scores of the labelled nodes only."""
+"""The blocks as a differentiable network: dropout, batch normalisation, scores of the labelled nodes only."""
 
 from __future__ import annotations
 
@@ -8,9 +8,8 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from gfgnn.baseline.products import FirstLayer, drop, restrict, times
+from gfgnn.baseline.products import FirstLayer, Operator, drop, restrict, scaled, times
 from gfgnn.baseline.settings import AdamSettings
-from gfgnn.graph.propagation import Propagation
 from gfgnn.model.blocks import Block, activate
 from gfgnn.model.build import initial_weights
 from gfgnn.model.problem import Problem
@@ -24,9 +23,9 @@ Tensors = dict[str, Tensor]
 class Network:
     """Training-time forward pass of a problem's blocks.
 
-    Parameters are ``block{l}.weight``, ``block{l}.bias`` and, with batch normalisation, ``block{l}.gamma`` and
-    ``block{l}.shift``; ``block{l}.mean`` and ``block{l}.var`` are running statistics, kept apart. Where a block has
-    ``beta`` its parameter is W' of W = (1 - beta) I + beta W'.
+    Parameters are ``block{l}.weight``, ``block{l}.bias`` and, with batch normalisation, ``block{l}.gamma``
+    and ``block{l}.shift``; ``block{l}.mean`` and ``block{l}.var`` are running statistics, kept apart. Where a block
+    has ``beta`` its parameter is W' of W = (1 - beta) I + beta W'.
     """
 
     def __init__(self, problem: Problem, settings: AdamSettings) -> None:
@@ -37,6 +36,8 @@ class Network:
         self.first = FirstLayer(problem, settings.dropout_input, rows if len(self.blocks) == 1 else None)
         uses_graph = self.blocks[-1].propagate != "none" and len(self.blocks) > 1
         self.output_propagation = restrict(problem.propagation, rows) if uses_graph else None
+        alphas = {block.alpha for block in self.blocks if block.propagate == "initial"}
+        self.damped = {alpha: scaled(problem.propagation, 1.0 - alpha) for alpha in alphas}
         self.identities = {
             index: (1.0 - block.beta) * torch.eye(block.fan_in, dtype=problem.dtype, device=problem.device)
             for index, block in enumerate(self.blocks)
@@ -74,7 +75,8 @@ class Network:
     def scores(self, parameters: Tensors, running: Tensors, generator: torch.Generator) -> Tensor:
         """Scores ``[k, C]`` of the labelled training nodes, with dropout."""
         p, last = self.settings.dropout, len(self.blocks) - 1
-        h = h0 = torch.empty(0)
+        h = torch.empty(0)
+        initial: dict[float, Tensor] = {}
         for index, block in enumerate(self.blocks):
             weight, bias = self.weight(parameters, index), parameters.get(f"block{index}.bias")
             if index == 0:
@@ -83,13 +85,17 @@ class Network:
             elif index == last:
                 z = self._output(block, drop(h, p, generator), weight, bias)
             else:
-                z = transform(block, self.problem.propagation, drop(h, p, generator), h0, weight, bias)
+                mixes = block.propagate == "initial"
+                operator = self.damped[block.alpha] if mixes else self.problem.propagation
+                mixed = initial[block.alpha] if mixes else None
+                z = transform(block, operator, drop(h, p, generator), weight, bias, mixed)
             if self.normalises(index):
                 z = _batch_norm(z, parameters, running, f"block{index}")
             below, h = h, activate(z, block.activation)
             if block.skip is not None:
                 h = torch.add(below, h, alpha=block.skip)
-            h0 = h if index == 0 else h0
+            if index == 0:  # shares of H_0, scaled once for all layers
+                initial = {alpha: alpha * h for alpha in self.damped}
         return h
 
     def _output(self, block: Block, h: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
@@ -97,7 +103,7 @@ class Network:
         rows = self.problem.train_index
         if self.output_propagation is None:
             return _linear(h[rows], weight, bias)
-        return transform(block, self.output_propagation, h, None, weight, bias, rows)
+        return transform(block, self.output_propagation, h, weight, bias, rows=rows)
 
     def effective_weights(self, parameters: Tensors, running: Tensors) -> Tensors:
         """Weights for :func:`gfgnn.model.forward.forward`: W' expanded, batch normalisation folded in.
@@ -121,36 +127,35 @@ class Network:
 
 def transform(
     block: Block,
-    propagation: Propagation,
+    operator: Operator,
     h: Tensor,
-    h0: Tensor | None,
     weight: Tensor,
     bias: Tensor | None,
+    initial: Tensor | None = None,
+    *,
     rows: Tensor | None = None,
 ) -> Tensor:
-    """``propagate(h) @ weight + bias`` of a block above the first, with the cheaper order of the two products.
+    """``propagate(h) @ weight + bias`` of a block above the first, in the cheaper order of the two products.
 
     Args:
-        rows: the nodes to compute, where ``propagation`` holds only their rows of S.
+        operator: S; for an ``initial`` block (1 - alpha) S.
+        initial: alpha H_0 of such a block.
+        rows: the nodes to compute, where ``operator`` holds only their rows of S.
     """
     narrower = block.out_channels < block.in_channels
     if block.propagate == "none":
         return _linear(h if rows is None else h[rows], weight, bias)
-    if block.propagate == "graph":
-        if not narrower:
-            return _linear(times(propagation, h), weight, bias)
-        z = times(propagation, h @ weight)
+    if block.propagate == "graph" and narrower:
+        z = times(operator, h @ weight)
         return z if bias is None else z + bias
-    if block.propagate == "initial":
-        assert h0 is not None
-        mixed = torch.add((1.0 - block.alpha) * times(propagation, h), h0, alpha=block.alpha)
-        return _linear(mixed, weight, bias)
+    if block.propagate in ("graph", "initial"):
+        return _linear(times(operator, h, initial), weight, bias)
     assert block.propagate == "concat", block.propagate
     own, neighbours = weight.split(block.in_channels)
     z = _linear(h if rows is None else h[rows], own, bias)
     if narrower:
-        return z + times(propagation, h @ neighbours)
-    return torch.addmm(z, times(propagation, h), neighbours)
+        return z + times(operator, h @ neighbours)
+    return torch.addmm(z, times(operator, h), neighbours)
 
 
 def _linear(t: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
@@ -158,10 +163,9 @@ def _linear(t: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
 
 
 def _batch_norm(z: Tensor, parameters: Tensors, running: Tensors, name: str) -> Tensor:
-    return F.batch_norm(
-        z, running[f"{name}.mean"], running[f"{name}.var"], parameters[f"{name}.gamma"], parameters[f"{name}.shift"],
-        training=True, momentum=BN_MOMENTUM, eps=BN_EPS,
-    )  # fmt: skip
+    mean, var = running[f"{name}.mean"], running[f"{name}.var"]
+    gamma, shift = parameters[f"{name}.gamma"], parameters[f"{name}.shift"]
+    return F.batch_norm(z, mean, var, gamma, shift, training=True, momentum=BN_MOMENTUM, eps=BN_EPS)
 
 
 def _uniform(weights: Tensors, name: str, block: Block, generator: torch.Generator) -> None:

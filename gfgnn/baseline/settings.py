@@ -1,17 +1,23 @@
 """Published settings of the families under Adam, and how decay and dropout are placed.
 
-| family | lr   | weight decay            | dropout          | epochs       | source |
-|--------|------|-------------------------|------------------|--------------|--------|
-| gcn    | .01  | 5e-4, first layer only  | .5, input too    | 200          | Kipf and Welling 2017, section 5.2 and their code |
-| gcnii  | .01  | .01; 5e-4 at both ends  | .6, input too    | 1500, wait 100 | Chen et al. 2020, table 6 (Cora) and their code |
-| resgcn | .01  | 5e-4                    | .5, input too    | 500, wait 100 | the GCN's; Li et al. 2019 publish no setting for citation graphs |
-| sage   | .01  | 5e-4                    | .5, hidden only  | 200          | full-batch example of DGL for Hamilton et al. 2017 |
-| sgc    | .2   | 5e-6                    | none             | 100          | Wu et al. 2019, their code (they tune the decay per data set) |
-| sign   | .001 | none                    | .5, hidden only  | 500          | Frasca et al. 2020, appendix B |
+| family | lr   | weight decay           | dropout         | epochs              |
+|--------|------|------------------------|-----------------|---------------------|
+| gcn    | .01  | 5e-4, first layer only | .5, input too   | 200                 |
+| gcnii  | .01  | .01; 5e-4 at both ends | .6, input too   | 1500, patience 100  |
+| resgcn | .01  | 5e-4                   | .5, input too   | 500, patience 100   |
+| sage   | .01  | 5e-4                   | .5, hidden only | 200                 |
+| sgc    | .2   | 5e-6                   | none            | 100                 |
+| sign   | .001 | none                   | .5, hidden only | 500                 |
 
-Weights start as in the cited code: Glorot-uniform with zero biases; in GCNII uniform(-1/sqrt(d), 1/sqrt(d)) for W' of
-W = (1 - beta) I + beta W' and the uniform start of ``torch.nn.Linear`` for encoder and output. With batch normalisation
-(after every transform but the last, as in OGB's GCN) the input is not dropped and the normalised layers lose their bias.
+Sources: gcn Kipf and Welling 2017, section 5.2, and their code; gcnii Chen et al. 2020, their setting for Cora, and
+their code; resgcn as gcn, with decay everywhere (Li et al. 2019 publish none for citation graphs); sage DGL's
+full-batch example for Hamilton et al. 2017; sgc the code of Wu et al. 2019 (who tune the decay per data set); sign
+Frasca et al. 2020 on ogbn-products.
+
+Weights start as in the cited code: Glorot-uniform with zero biases; in GCNII uniform(-1/sqrt(d), 1/sqrt(d)) for W'
+of W = (1 - beta) I + beta W' and the uniform start of ``torch.nn.Linear`` for encoder and output. With batch
+normalisation (after every transform but the last, as in OGB's GCN) the input is not dropped and the normalised
+layers lose their bias.
 """
 
 from __future__ import annotations
@@ -38,7 +44,13 @@ class Published:
 PUBLISHED = {
     "gcn": Published(lr=0.01, weight_decay=5e-4, dropout=0.5, iters=200, decay="first"),
     "gcnii": Published(
-        lr=0.01, weight_decay=0.01, weight_decay_ends=5e-4, dropout=0.6, iters=1500, patience=100, decay="middle"
+        lr=0.01,
+        weight_decay=0.01,
+        weight_decay_ends=5e-4,
+        decay="middle",
+        dropout=0.6,
+        iters=1500,
+        patience=100,
     ),
     "resgcn": Published(lr=0.01, weight_decay=5e-4, dropout=0.5, iters=500, patience=100),
     "sage": Published(lr=0.01, weight_decay=5e-4, dropout=0.5, iters=200, drop_input=False),
