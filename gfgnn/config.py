@@ -103,7 +103,8 @@ class TrainConfig:
     device: str = "cpu"
     dtype: str = "float32"
     eval_every: int = 1
-    patience: int | None = None  #: stop after so many iterations without a better validation score
+    patience: int | None = None  #: stop after so many iterations without a better validation score or loss
+    max_seconds: float | None = None  #: stop after the iteration in which training has taken so long
     target: TargetConfig = field(default_factory=TargetConfig)
     adam: AdamConfig = field(default_factory=AdamConfig)
 
@@ -118,6 +119,8 @@ class TrainConfig:
             check_at_least("threads", self.threads, 1)
         if self.patience is not None:
             check_at_least("patience", self.patience, 1)
+        if self.max_seconds is not None:
+            check_at_least("max_seconds", self.max_seconds, 0)
 
     def to_dict(self) -> dict[str, Any]:
         return asdict(self)

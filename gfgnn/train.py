@@ -109,7 +109,7 @@ class _Run:
                     diverged = True
                     self._note(f"The loss was not finite at iteration {iteration}; training stopped there.")
                     break
-                if self.patience is not None and iteration - self.improved >= self.patience:
+                if self._finished(iteration):
                     break
         except KeyboardInterrupt:
             if self.last is None:
@@ -149,6 +149,11 @@ class _Run:
         if record["val_loss"] is not None and record["val_loss"] < self.lowest_val_loss:
             self.lowest_val_loss = record["val_loss"]
             self.improved = record["iteration"]
+
+    def _finished(self, iteration: int) -> bool:
+        limit, patience = self.config.max_seconds, self.patience
+        late = limit is not None and self.seconds >= limit
+        return late or (patience is not None and iteration - self.improved >= patience)
 
     def _note(self, text: str) -> None:
         warnings.warn(text, stacklevel=5)

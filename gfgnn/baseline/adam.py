@@ -15,6 +15,7 @@ from torch import Tensor
 
 from gfgnn import metrics
 from gfgnn.baseline.network import Network, Tensors
+from gfgnn.baseline.optimizer import Group, adam_step, make_group
 from gfgnn.baseline.settings import PUBLISHED, AdamSettings, resolve
 from gfgnn.config import AdamConfig
 from gfgnn.model.problem import Problem
@@ -28,7 +29,7 @@ class AdamState:
     network: Network
     parameters: Tensors
     running: Tensors
-    optimizer: torch.optim.Optimizer
+    groups: list[Group]
     generator: torch.Generator
     targets: Tensor
 
@@ -54,23 +55,24 @@ class AdamSolver:
         with torch.enable_grad():
             network = Network(problem, settings)
             parameters, running = network.start(generator)
-        optimizer = torch.optim.Adam(_groups(parameters, settings), lr=settings.lr, fused=True)
+        groups = _groups(parameters, settings)
         if problem.device.type != "cpu":  # masks are drawn where the activations are
             seed = int(torch.randint(2**62, (1,), generator=generator))
             generator = torch.Generator(device=problem.device).manual_seed(seed)
         targets = problem.targets
         if problem.model.task == "multiclass":
             targets = targets.argmax(1)
-        return AdamState(network, parameters, running, optimizer, generator, targets)
+        return AdamState(network, parameters, running, groups, generator, targets)
 
     def step(self, problem: Problem, state: AdamState) -> tuple[AdamState, StepInfo]:
         """One epoch; the reported loss is that of the network with dropout, before the update."""
         with torch.enable_grad():
-            state.optimizer.zero_grad(set_to_none=True)
             scores = state.network.scores(state.parameters, state.running, state.generator)
             loss = _loss(problem.model.task, scores, state.targets)
-            loss.backward()
-            state.optimizer.step()
+        flat = [p for group in state.groups for p in group.parameters]
+        gradients = iter(torch.autograd.grad(loss, flat))
+        per_group = [[next(gradients) for _ in group.parameters] for group in state.groups]
+        adam_step(state.groups, per_group, state.network.settings.lr)
         return state, StepInfo(float(loss.detach()))
 
     def weights(self, problem: Problem, state: AdamState) -> dict[str, Tensor]:
@@ -94,11 +96,11 @@ def _loss(task: str, scores: Tensor, targets: Tensor) -> Tensor:
     return metrics.loss(task, scores, targets)
 
 
-def _groups(parameters: Tensors, settings: AdamSettings) -> list[dict[str, Any]]:
+def _groups(parameters: Tensors, settings: AdamSettings) -> list[Group]:
     """Parameters grouped by weight decay; scale and shift of batch normalisation do not decay."""
     groups: dict[float, list[Tensor]] = {}
     for name, value in parameters.items():
         index = int(name.split(".")[0].removeprefix("block"))
         decay = settings.decays[index] if name.endswith((".weight", ".bias")) else 0.0
         groups.setdefault(decay, []).append(value)
-    return [{"params": values, "weight_decay": decay} for decay, values in groups.items()]
+    return [make_group(values, decay) for decay, values in groups.items()]

@@ -10,6 +10,7 @@ from torch.nn import functional as F
 
 from gfgnn.baseline.adam import AdamSolver
 from gfgnn.baseline.network import Network
+from gfgnn.baseline.optimizer import adam_step, make_group
 from gfgnn.baseline.products import drop, dropout_mask
 from gfgnn.baseline.settings import resolve
 from gfgnn.config import AdamConfig, ModelConfig, TrainConfig
@@ -169,6 +170,23 @@ def test_trains_inside_inference_mode_of_the_caller() -> None:
             ModelConfig(family="gcn", layers=2, hidden=8), make_graph(), TrainConfig(solver="adam", iters=2)
         )
     assert result.iterations == 2
+
+
+def test_updates_equal_those_of_torch() -> None:
+    generator = torch.Generator().manual_seed(0)
+    ours = [torch.randn(4, 3, generator=generator), torch.randn(3, generator=generator)]
+    theirs = [p.clone().requires_grad_() for p in ours]
+    groups = [make_group(ours[:1], 0.1), make_group(ours[1:], 0.0)]
+    reference = [{"params": theirs[:1], "weight_decay": 0.1}, {"params": theirs[1:], "weight_decay": 0.0}]
+    optimizer = torch.optim.Adam(reference, lr=0.03)
+    for _ in range(4):
+        gradients = [torch.randn(p.shape, generator=generator) for p in ours]
+        adam_step(groups, [gradients[:1], gradients[1:]], 0.03)
+        for parameter, gradient in zip(theirs, gradients, strict=True):
+            parameter.grad = gradient.clone()
+        optimizer.step()
+    for a, b in zip(ours, theirs, strict=True):
+        torch.testing.assert_close(a, b.detach())
 
 
 def test_weight_decay_follows_the_publications() -> None:

@@ -1,0 +1,123 @@
+"""Files that are either complete or not there: atomic writes, and trained networks as safetensors."""
+
+from __future__ import annotations
+
+import json
+import os
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from gfgnn._version import __version__
+from gfgnn.checks import InputError
+from gfgnn.config import ModelConfig
+from gfgnn.model.build import Model, make_model
+from gfgnn.toml import from_mapping
+
+MODEL_FILE = "model.safetensors"
+METADATA_KEY = "gfgnn"
+
+
+class WriteError(OSError):
+    """A file could not be written; what stood there before is untouched."""
+
+
+def atomic_write(path: str | os.PathLike[str], content: bytes) -> None:
+    """Writes a file as a whole: a neighbouring temporary file is filled, synced and renamed.
+
+    Raises:
+        WriteError: the disk is full, or the folder cannot be written; nothing is left behind.
+    """
+    path = Path(path)
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    try:
+        try:
+            with open(temporary, "wb") as file:
+                file.write(content)
+                file.flush()
+                os.fsync(file.fileno())
+            os.replace(temporary, path)
+        except BaseException:
+            temporary.unlink(missing_ok=True)
+            raise
+    except OSError as error:
+        raise WriteError(f"cannot write {path}: {error.strerror or error}.") from error
+
+
+def save_model(path: str | os.PathLike[str], model: Model, weights: dict[str, Tensor]) -> None:
+    """Stores weights, and in the metadata what is needed to build the network again."""
+    import safetensors.torch
+
+    about = {
+        "model": asdict(model.config),
+        "num_features": model.num_features,
+        "num_classes": model.num_classes,
+        "task": model.task,
+        "version": __version__,
+    }
+    tensors = {name: value.detach().cpu().contiguous() for name, value in weights.items()}
+    metadata = {"format": "pt", METADATA_KEY: json.dumps(about, sort_keys=True)}
+    atomic_write(path, safetensors.torch.save(tensors, metadata=metadata))
+
+
+def load_model(path: str | os.PathLike[str]) -> tuple[Model, dict[str, Tensor]]:
+    """A network and its weights, from a file or from the folder of a run.
+
+    Raises:
+        InputError: nothing there, damaged, or not written by :func:`save_model`.
+    """
+    import safetensors
+
+    path = Path(path)
+    file = path / MODEL_FILE if path.is_dir() else path
+    if not file.is_file():
+        raise InputError(f"{file} does not exist; --model takes the folder that gfgnn train --out wrote.")
+    try:
+        with safetensors.safe_open(file, framework="pt") as content:
+            metadata = content.metadata() or {}
+            weights = {name: content.get_tensor(name) for name in content.keys()}  # noqa: SIM118
+        about = json.loads(metadata[METADATA_KEY])
+        config = from_mapping(ModelConfig, about["model"], str(file))
+        model = make_model(config, about["num_features"], about["num_classes"], about["task"])
+    except KeyError:
+        raise InputError(
+            f"{file} was not written by gfgnn: its metadata do not describe a network."
+        ) from None
+    except (safetensors.SafetensorError, json.JSONDecodeError, OSError) as error:
+        raise InputError(f"{file} is damaged or not a safetensors file: {error}.") from None
+    _check_shapes(model, weights, file)
+    return model, weights
+
+
+def _check_shapes(model: Model, weights: dict[str, Tensor], file: Path) -> None:
+    expected: dict[str, tuple[int, ...]] = {}
+    for index, block in enumerate(model.blocks):
+        expected[f"block{index}.weight"] = (block.fan_in, block.out_channels)
+        if block.bias or f"block{index}.bias" in weights:  # batch normalisation leaves a bias in any block
+            expected[f"block{index}.bias"] = (block.out_channels,)
+    found = {name: tuple(value.shape) for name, value in weights.items()}
+    if found != expected:
+        wrong = sorted(
+            name for name in expected.keys() | found.keys() if expected.get(name) != found.get(name)
+        )
+        raise InputError(
+            f"{file} does not hold the network its metadata describe; see {', '.join(wrong[:3])}."
+        )
+
+
+def jsonable(value: Any) -> Any:
+    """``value`` with tensors and other numbers made plain, and what JSON lacks (NaN, infinity) as None."""
+    if isinstance(value, dict):
+        return {str(k): jsonable(v) for k, v in value.items()}
+    if isinstance(value, list | tuple):
+        return [jsonable(v) for v in value]
+    if isinstance(value, torch.Tensor):
+        return jsonable(value.tolist())
+    if isinstance(value, float) and (value != value or value in (float("inf"), float("-inf"))):
+        return None
+    if value is None or isinstance(value, str | int | float | bool):
+        return value
+    return jsonable(value.item()) if hasattr(value, "item") else str(value)
