@@ -28,11 +28,10 @@ def read_arrays(path: Path) -> dict[str, np.ndarray]:
         InputError: the file is truncated, is no ``.npz``, or holds pickled objects.
     """
     try:
-        with np.load(path, allow_pickle=False) as archive:
-            if not isinstance(archive, np.lib.npyio.NpzFile):
-                raise InputError(
-                    f"{path} holds a single array; an .npz with edge_index and others is needed."
-                )
+        archive = np.load(path, allow_pickle=False)
+        if not isinstance(archive, np.lib.npyio.NpzFile):
+            raise InputError(f"{path} holds a single array; an .npz with edge_index and others is needed.")
+        with archive:
             return {key: archive[key] for key in archive.files}
     except FileNotFoundError:
         raise InputError(f"{path} does not exist.") from None

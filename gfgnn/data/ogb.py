@@ -20,8 +20,12 @@ def is_ogb(name: str) -> bool:
     return name.startswith(("ogbn-", "ogbn_"))
 
 
-def load_ogb(name: str, root: Path, *, symmetrise: bool = False) -> Graph:
+def load_ogb(name: str, root: Path, *, symmetrise: bool | None = None) -> tuple[Graph, torch.Tensor | None]:
     """Reads ``root/ogbn_arxiv`` (or another of :data:`SPLITS`) as OGB unpacks it, with the official split.
+
+    Returns:
+        The graph, and the year of every node ``[N]`` where the data have it. ``symmetrise`` None mirrors edges where
+        OGB's own loader does: products, stored once, and not arxiv, which is directed.
 
     Raises:
         InputError: the data set is not supported, or files are missing; the message lists them.
@@ -41,7 +45,7 @@ def load_ogb(name: str, root: Path, *, symmetrise: bool = False) -> Graph:
         )
     edges, x, y = (_read(path) for path in raw)
     train, val, test = (_read(path).astype(np.int64).ravel() for path in split)
-    return build_graph(
+    graph = build_graph(
         edges.astype(np.int64).T,
         x.shape[0],
         x=torch.from_numpy(x.astype(np.float32)),
@@ -49,9 +53,11 @@ def load_ogb(name: str, root: Path, *, symmetrise: bool = False) -> Graph:
         train_mask=train,
         val_mask=val,
         test_mask=test,
-        symmetrise=symmetrise or official == "ogbn-products",  # OGB adds inverse edges to products
+        symmetrise=official == "ogbn-products" if symmetrise is None else symmetrise,
         name=official,
     )
+    years = folder / "raw" / "node_year.csv.gz"
+    return graph, torch.from_numpy(_read(years).astype(np.int64).ravel()) if years.is_file() else None
 
 
 def _read(path: Path) -> np.ndarray:

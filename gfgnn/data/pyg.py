@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -78,8 +79,11 @@ def load_pyg(name: str, root: Path | None, **options: Any) -> Graph:
             f"torch_geometric.datasets has no {kind!r}; examples are Planetoid:Cora and Amazon:Photo."
         )
     folder = (root or Path("data")) / kind
+    arguments = {"root": str(folder)} if "root" in inspect.signature(maker).parameters else {}
+    if member:
+        arguments["name"] = member
     try:
-        data = maker(str(folder), member)[0] if member else maker(str(folder))[0]
+        data = maker(**arguments)[0]
     except Exception as error:  # PyG lets through whatever the download or the parser raised
         raise InputError(
             f"PyG could not load {name}: {error!r}. Its raw files are looked for under {folder}; where there is no "

@@ -86,7 +86,7 @@ def load(
 def with_structure_features(graph: Graph, k: int = STRUCTURE_COLUMNS, seed: int = 0) -> Graph:
     """``graph`` with its features replaced by :func:`structure_features` ``[N, k + 1]``, kept in the cache folder."""
     edges = graph.edge_index.numpy()
-    key = fingerprint(edges, graph.num_nodes, k, seed, "structure-1")
+    key = fingerprint(edges, graph.num_nodes, k, seed, "structure-2")
     x = cached(
         "structure", key, lambda: structure_features(graph.edge_index, graph.num_nodes, k, seed).numpy()
     )
@@ -123,7 +123,7 @@ def _read(
     path = find_npz(name, folder, required=not is_ogb(name))
     if path is None:
         ogb_root = folder or Path(os.environ.get("GFGNN_DATA") or "data")
-        return load_ogb(name, ogb_root, symmetrise=bool(symmetrise)), None
+        return load_ogb(name, ogb_root, symmetrise=symmetrise)
     arrays = read_arrays(path)
     graph = graph_from_arrays(
         arrays, path.stem, split_index=split_index, symmetrise=symmetrise, task=task, about=read_about(path)
