@@ -18,14 +18,19 @@ class RunConfig:
 
     Attributes:
         data: ``name`` and what else was given to :func:`gfgnn.data.load`.
+        tune: search settings on validation accuracy first.
+        compare_adam: train the same network with Adam afterwards, for ``adam_seconds`` at most.
     """
 
+    tune: bool = False
+    compare_adam: bool = False
+    adam_seconds: float | None = None
     data: dict[str, Any] = field(default_factory=dict)
     model: ModelConfig = field(default_factory=ModelConfig)
     train: TrainConfig = field(default_factory=TrainConfig)
 
     def to_dict(self) -> dict[str, Any]:
-        return {"data": dict(self.data), "model": _plain(self.model), "train": _plain(self.train)}
+        return _plain(self)
 
 
 def dumps(values: Mapping[str, Any]) -> str:
@@ -43,11 +48,8 @@ def loads_run(text: str, source: str = "the configuration") -> RunConfig:
         values = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
         raise InputError(f"{source} is not valid TOML: {error}.") from None
-    _refuse_unknown(values, ("data", "model", "train"), source, "")
-    data = _table(values, "data", source)
-    model = from_mapping(ModelConfig, _table(values, "model", source), source, "model.")
-    train = from_mapping(TrainConfig, _table(values, "train", source), source, "train.")
-    return RunConfig(data=data, model=model, train=train)
+    run: RunConfig = from_mapping(RunConfig, values, source)
+    return run
 
 
 def from_mapping(kind: type, values: Mapping[str, Any], source: str, prefix: str = "") -> Any:
@@ -58,8 +60,8 @@ def from_mapping(kind: type, values: Mapping[str, Any], source: str, prefix: str
     for name, value in values.items():
         if is_dataclass(hints[name]):
             table = _table(values, name, source)
-            arguments[name] = from_mapping(hints[name], table, source, f"{prefix}{name}.")  # type: ignore[arg-type]
-        elif isinstance(value, dict | list):
+            arguments[name] = from_mapping(hints[name], table, source, f"{prefix}{name}.")
+        elif isinstance(value, dict | list) and name != "data":
             raise InputError(f"{source}: {prefix}{name} must be a single value; got {value!r}.")
     try:
         return kind(**arguments)

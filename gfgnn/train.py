@@ -18,6 +18,7 @@ from gfgnn import metrics
 from gfgnn.checks import InputError
 from gfgnn.config import ModelConfig, TrainConfig
 from gfgnn.graph.graph import Graph
+from gfgnn.graph.validate import check_trainable
 from gfgnn.model.build import Model, build_model
 from gfgnn.model.forward import forward
 from gfgnn.model.problem import Problem, prepare, training_targets
@@ -51,9 +52,11 @@ def train(
         on_iteration: receives the history line of each iteration; a KeyboardInterrupt from it ends training.
 
     Raises:
-        InputError: no labelled training node, fewer than two classes, or a device that is not there.
+        InputError: nothing to train on (no features, no labelled training node, one class only), or a device that
+            is not there.
     """
     config = config or TrainConfig()
+    check_trainable(graph)
     if isinstance(model, ModelConfig):
         model = build_model(model, graph)
     _check_device(config.device)
@@ -88,7 +91,7 @@ class _Run:
         self.patience = config.patience or getattr(solver, "default_patience", None)
         started = time.perf_counter()
         self.problem = prepare(model, graph, dtype=DTYPES[config.dtype], device=config.device)
-        self.notes = check_trainable(self.problem)
+        self.notes: list[str] = []
         self.state = solver.init(self.problem, self.generator)
         self.setup_seconds = self.seconds = time.perf_counter() - started
         self.steps: list[float] = []
@@ -151,6 +154,8 @@ class _Run:
             self.improved = record["iteration"]
 
     def _finished(self, iteration: int) -> bool:
+        if self.last is None:  # nothing to return yet
+            return False
         limit, patience = self.config.max_seconds, self.patience
         late = limit is not None and self.seconds >= limit
         return late or (patience is not None and iteration - self.improved >= patience)
@@ -208,30 +213,6 @@ def evaluate(problem: Problem, weights: dict[str, Tensor]) -> dict[str, float | 
             value = metrics.score(task, scores, y, index) if index.numel() else math.nan
             values[name] = None if math.isnan(value) else value
     return values
-
-
-def check_trainable(problem: Problem) -> list[str]:
-    """Refuses what cannot be trained on and returns remarks on what can.
-
-    Raises:
-        InputError: no labelled training node, or a single class.
-    """
-    name, labelled = problem.graph.name, problem.train_index.numel()
-    if labelled == 0:
-        raise InputError(
-            f"{name} has no labelled training node: train_mask holds {int(problem.graph.train_mask.sum())} nodes "
-            "and none has a label. Give a split, or draw one (split='per_class=20,val=500')."
-        )
-    if problem.model.task != "multiclass":
-        return []
-    if problem.model.num_classes < 2:
-        raise InputError(f"{name} has {problem.model.num_classes} class; at least two are needed.")
-    absent = (problem.targets.sum(0) == 0).nonzero().squeeze(1).tolist()
-    if not absent:
-        return []
-    text = f"No training node of {name} has class {', '.join(map(str, absent))}: it will hardly be predicted."
-    warnings.warn(text, stacklevel=5)
-    return [text]
 
 
 def _copies(weights: dict[str, Tensor]) -> dict[str, Tensor]:

@@ -1,0 +1,5 @@
+"""``python -m gfgnn.cli``."""
+
+from gfgnn.cli import main
+
+main()

@@ -1,0 +1,51 @@
+"""``gfgnn predict``."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from gfgnn.cli import options as o
+
+#: Settings that change what the network sees; they follow the model to other data unless given anew.
+INPUT_SETTINGS = ("features", "normalise", "symmetrise")
+
+
+def predict_command(
+    model: Annotated[Path, typer.Option(help="Folder of a run, or its model.safetensors.")],
+    data: o.Data = None,
+    root: o.Root = None,
+    features: o.Features = None,
+    normalise: o.Normalise = None,
+    symmetrise: o.Symmetrise = None,
+    max_year: o.MaxYear = None,
+    device: Annotated[str, typer.Option(help="cpu or cuda.")] = "cpu",
+    out: Annotated[
+        Path, typer.Option(help="File for node_id, prediction and probability (or value).")
+    ] = Path("predictions.npz"),
+) -> None:
+    """Predict class and probability of every node; without --data, of the graph the network was trained on."""
+    o.show_warnings_plainly()
+    from gfgnn.predict import predict
+
+    given = o.given(
+        name=data, root=root, features=features, normalise=normalise, symmetrise=symmetrise, max_year=max_year
+    )
+    graph = o.load_graph({**_trained_on(model, everything=data is None), **given})
+    predictions = predict(model, graph, device=device)
+    predictions.save(out)
+    print(f"{predictions.node_id.numel():,} predictions for {graph.name} written to {out}")
+
+
+def _trained_on(model: Path, *, everything: bool) -> dict[str, Any]:
+    """The data settings of the run beside the model, or those of them that suit other data too."""
+    from gfgnn.output import CONFIG_FILE
+    from gfgnn.toml import loads_run
+
+    file = (model if model.is_dir() else model.parent) / CONFIG_FILE
+    if not file.is_file():
+        return {}
+    settings = loads_run(o.read_text(file), str(file)).data
+    return settings if everything else {k: v for k, v in settings.items() if k in INPUT_SETTINGS}

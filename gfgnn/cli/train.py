@@ -1,0 +1,203 @@
+"""``gfgnn train``."""
+
+from __future__ import annotations
+
+import json
+import sys
+from contextlib import nullcontext
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from gfgnn.checks import InputError
+from gfgnn.cli import options as o
+from gfgnn.cli.errors import INTERRUPTED
+
+if TYPE_CHECKING:
+    from gfgnn.graph.graph import Graph
+    from gfgnn.model.build import Model
+    from gfgnn.output import RunFolder
+    from gfgnn.result import Result
+    from gfgnn.toml import RunConfig
+
+MODEL, TRAIN, TARGET, ADAM, OUT = "Model", "Training", "Block solver", "Adam", "Output"
+AUTO = "number or auto (auto)"
+
+
+def _option(panel: str, text: str, *names: str) -> Any:
+    return typer.Option(*names, help=text, rich_help_panel=panel)
+
+
+def train_command(
+    data: o.Data = None,
+    root: o.Root = None,
+    features: o.Features = None,
+    split: o.Split = None,
+    split_seed: o.SplitSeed = None,
+    split_index: o.SplitIndex = None,
+    normalise: o.Normalise = None,
+    symmetrise: o.Symmetrise = None,
+    max_year: o.MaxYear = None,
+    model: Annotated[str | None, _option(MODEL, "gcn, gcnii, resgcn, sage, sgc or sign (gcnii).")] = None,
+    layers: Annotated[int | None, _option(MODEL, "Graph propagations (16).")] = None,
+    hidden: Annotated[int | None, _option(MODEL, "Columns of the hidden layers (64).")] = None,
+    activation: Annotated[str | None, _option(MODEL, "relu, leaky_relu or identity (relu).")] = None,
+    solver: Annotated[str | None, _option(TRAIN, "target (without backprop) or adam (target).")] = None,
+    iters: Annotated[
+        int | None, _option(TRAIN, "Iterations, or epochs of Adam (the solver's own number).")
+    ] = None,
+    seed: Annotated[int | None, _option(TRAIN, "Seed of everything random (0).")] = None,
+    threads: Annotated[int | None, _option(TRAIN, "Threads (all).")] = None,
+    device: Annotated[str | None, _option(TRAIN, "cpu or cuda (cpu).")] = None,
+    dtype: Annotated[str | None, _option(TRAIN, "float32 or float64 (float32).")] = None,
+    patience: Annotated[int | None, _option(TRAIN, "Stop after so many iterations without progress.")] = None,
+    max_seconds: Annotated[float | None, _option(TRAIN, "Stop after so many seconds of training.")] = None,
+    eval_every: Annotated[int | None, _option(TRAIN, "Evaluate every so many iterations (1).")] = None,
+    tune: Annotated[
+        bool | None, _option(TRAIN, "Search settings on validation accuracy first.", "--tune")
+    ] = None,
+    step: Annotated[str | None, _option(TARGET, "sweep, polar or auto (auto).")] = None,
+    ridge_encoder: Annotated[str | None, _option(TARGET, AUTO)] = None,
+    ridge_hidden: Annotated[str | None, _option(TARGET, AUTO)] = None,
+    ridge_output: Annotated[str | None, _option(TARGET, AUTO)] = None,
+    dropout_encoder: Annotated[str | None, _option(TARGET, AUTO)] = None,
+    dropout_output: Annotated[str | None, _option(TARGET, AUTO)] = None,
+    momentum: Annotated[str | None, _option(TARGET, AUTO)] = None,
+    step_size: Annotated[str | None, _option(TARGET, AUTO)] = None,
+    node_weights: Annotated[str | None, _option(TARGET, "mass, uniform or auto (auto).")] = None,
+    lr: Annotated[float | None, _option(ADAM, "Learning rate (as published).")] = None,
+    weight_decay: Annotated[float | None, _option(ADAM, "Weight decay (as published).")] = None,
+    dropout: Annotated[float | None, _option(ADAM, "Dropout (as published).")] = None,
+    batch_norm: Annotated[bool | None, _option(ADAM, "Normalise every hidden layer.", "--batch-norm")] = None,
+    compare_adam: Annotated[
+        bool | None, _option(ADAM, "Then train the same with Adam.", "--compare-adam")
+    ] = None,
+    adam_seconds: Annotated[float | None, _option(ADAM, "Limit of that comparison.")] = None,
+    config: Annotated[Path | None, _option(OUT, "TOML file; options go before what it says.")] = None,
+    out: Annotated[Path | None, _option(OUT, "Folder for the results.")] = None,
+    overwrite: Annotated[bool, _option(OUT, "Replace another run in that folder.", "--overwrite")] = False,
+    tensorboard: Annotated[
+        bool, _option(OUT, "Also write TensorBoard events there.", "--tensorboard")
+    ] = False,
+    as_json: o.Json = False,
+) -> None:
+    """Train a network, without backpropagation or with Adam, and say how good it is."""
+    data_options = o.given(
+        name=data, root=root, features=features, split=split, split_seed=split_seed, split_index=split_index,
+        normalise=normalise, symmetrise=symmetrise, max_year=max_year,
+    )  # fmt: skip
+    numbers = {
+        name: o.number_or_auto(name, text)
+        for name, text in {
+            "ridge_encoder": ridge_encoder, "ridge_hidden": ridge_hidden, "ridge_output": ridge_output,
+            "dropout_encoder": dropout_encoder, "dropout_output": dropout_output, "momentum": momentum,
+            "step_size": step_size,
+        }.items()
+    }  # fmt: skip
+    given = {
+        "data": data_options,
+        "model": o.given(family=model, layers=layers, hidden=hidden, activation=activation),
+        "train": o.given(
+            solver=solver, iters=iters, seed=seed, threads=threads, device=device, dtype=dtype, patience=patience,
+            max_seconds=max_seconds, eval_every=eval_every,
+        ),
+        "target": o.given(step=step, node_weights=node_weights, **numbers),
+        "adam": o.given(lr=lr, weight_decay=weight_decay, dropout=dropout, batch_norm=batch_norm),
+        "run": o.given(tune=tune, compare_adam=compare_adam, adam_seconds=adam_seconds),
+    }  # fmt: skip
+    if tensorboard and out is None:
+        raise InputError("--tensorboard writes into the folder of the run: add --out DIR.")
+    o.show_warnings_plainly()
+    run = merge(config, given)
+    from gfgnn.output import RunFolder
+
+    folder = None if out is None else RunFolder(out, run, overwrite=overwrite, tensorboard=tensorboard)
+    result, adam = execute(run, folder)
+    report(result, adam, out, as_json=as_json)
+    if result.interrupted or (adam is not None and adam.interrupted):
+        raise typer.Exit(INTERRUPTED)
+
+
+def merge(file: Path | None, given: dict[str, dict[str, Any]]) -> RunConfig:
+    """The settings of the file, with those given on the command line put over them."""
+    from gfgnn.toml import RunConfig, loads_run
+
+    base = RunConfig() if file is None else loads_run(o.read_text(file), str(file))
+    train = replace(
+        base.train,
+        **given["train"],
+        target=replace(base.train.target, **given["target"]),
+        adam=replace(base.train.adam, **given["adam"]),
+    )
+    model = replace(base.model, **given["model"])
+    return replace(base, data={**base.data, **given["data"]}, model=model, train=train, **given["run"])
+
+
+def execute(run: RunConfig, folder: RunFolder | None) -> tuple[Result, Result | None]:
+    """Loads the data, trains, compares if asked, and fills the folder."""
+    from gfgnn.model.build import build_model
+
+    graph = o.load_graph(run.data)
+    model = build_model(run.model, graph)
+    config = run.train
+    if run.tune:
+        from gfgnn.solver.tune import tune
+
+        config = tune(model, graph, config)
+    with folder if folder is not None else nullcontext():
+        result, adam = _train(model, graph, config, folder), None
+        if run.compare_adam and config.solver != "adam" and not result.interrupted:
+            # Patience and iterations are the solver's own: those of the block solver would cut Adam short.
+            other = replace(config, solver="adam", iters=None, patience=None, max_seconds=run.adam_seconds)
+            try:
+                adam = _train(model, graph, other, None)
+            except KeyboardInterrupt:
+                result = replace(result, interrupted=True)
+        if folder is not None:
+            folder.finish(result, summarise(result, adam), adam)
+    return result, adam
+
+
+def _train(model: Model, graph: Graph, config: Any, folder: RunFolder | None) -> Result:
+    from gfgnn.cli.progress import TrainingProgress
+    from gfgnn.train import make_solver, train
+
+    with TrainingProgress(
+        config.solver, config.iters or make_solver(config, model).default_iters
+    ) as progress:
+
+        def on_iteration(line: dict[str, Any]) -> None:
+            progress.on_iteration(line)
+            if folder is not None:
+                folder.on_iteration(line)
+
+        return train(model, graph, config, on_iteration=on_iteration)
+
+
+def summarise(result: Result, adam: Result | None) -> dict[str, Any]:
+    """The object of ``result.json`` and ``--json``; with a comparison, Adam's own object under ``adam``."""
+    summary = result.summary()
+    if adam is not None:
+        summary["adam"] = adam.summary()
+        summary["adam_seconds_to_best_ratio"] = adam.seconds_to_best / result.seconds_to_best
+    return summary
+
+
+def report(result: Result, adam: Result | None, out: Path | None, *, as_json: bool) -> None:
+    """Prints the outcome: one JSON object, or a few lines."""
+    if as_json:
+        from gfgnn.checkpoint import jsonable
+
+        print(json.dumps(jsonable(summarise(result, adam))))
+        return
+    from gfgnn.cli.table import comparison
+
+    print(comparison(result, adam))
+    for note in result.notes:
+        print(f"note: {note}", file=sys.stderr)
+    if result.interrupted:
+        print("Interrupted: this is the best iterate up to then.")
+    if out is not None:
+        print(f"Written to {out}: {', '.join(sorted(p.name for p in out.iterdir()))}")

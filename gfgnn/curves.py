@@ -1,0 +1,80 @@
+"""The training curves of a run, as a picture."""
+
+from __future__ import annotations
+
+import io
+import math
+from typing import Any
+
+from gfgnn.result import Result
+
+LABELS = {"target": "gfgnn (no backprop)", "adam": "Adam (backprop)"}
+COLOURS = {"target": "#0b6e99", "adam": "#c4572b"}
+SCORES = {"multiclass": "accuracy", "multilabel": "ROC-AUC", "regression": "R²"}
+
+
+def draw_curves(results: list[Result]) -> bytes:
+    """A PNG with score and loss of each run over iterations and over training seconds."""
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(10, 6.4), layout="constrained")
+    FigureCanvasAgg(figure)  # no window system, and none of pyplot's global state
+    axes = figure.subplots(2, 2, sharex="col", sharey="row")
+    first = results[0]
+    config = first.model.config
+    figure.suptitle(
+        f"{first.graph.name}, {config.family} with {config.layers} layers, hidden {config.hidden}",
+        fontsize=12,
+    )
+    for result in results:
+        for column, x in enumerate(("iteration", "seconds")):
+            _draw_scores(axes[0][column], result, x)
+            _draw_losses(axes[1][column], result, x)
+    _label(axes, SCORES[first.model.task], logarithmic=len(results) > 1)
+    buffer = io.BytesIO()
+    figure.savefig(buffer, format="png", dpi=130)
+    return buffer.getvalue()
+
+
+def _draw_scores(axis: Any, result: Result, x: str) -> None:
+    name, colour = result.config.solver, COLOURS[result.config.solver]
+    lines = [line for line in result.history if line["train"] is not None]
+    for key, style in (
+        ("train", {"ls": ":", "lw": 1.2}),
+        ("test", {"ls": "--", "lw": 1.2}),
+        ("val", {"lw": 1.9}),
+    ):
+        points = [(line[x], line[key]) for line in lines if line[key] is not None]
+        if points:
+            label = f"{LABELS[name]}, {key}"
+            axis.plot(*zip(*points, strict=True), color=colour, alpha=0.95, label=label, **style)
+    best = next(line for line in lines if line["iteration"] == result.best_iteration)
+    if best["val"] is not None:
+        axis.plot(best[x], best["val"], "o", color=colour, ms=6, mec="white", mew=1.2, zorder=5)
+
+
+def _draw_losses(axis: Any, result: Result, x: str) -> None:
+    name, colour = result.config.solver, COLOURS[result.config.solver]
+    for key, style in (("loss", {"ls": ":", "lw": 1.2}), ("val_loss", {"lw": 1.9})):
+        points = [(line[x], line[key]) for line in result.history if line[key] is not None and line[key] > 0]
+        points = [p for p in points if math.isfinite(p[1])]
+        if points:
+            label = f"{LABELS[name]}, {'train' if key == 'loss' else 'val'}"
+            axis.plot(*zip(*points, strict=True), color=colour, label=label, **style)
+
+
+def _label(axes: Any, score: str, *, logarithmic: bool) -> None:
+    axes[0][0].set_ylabel(score)
+    axes[1][0].set_ylabel("mean loss")
+    axes[1][0].set_yscale("log")
+    axes[1][0].set_xlabel("iterations")
+    axes[1][1].set_xlabel("training seconds")
+    for axis in axes.flat:
+        axis.grid(color="0.9", lw=0.8)
+        axis.set_axisbelow(True)
+        axis.spines[["top", "right"]].set_visible(False)
+        if logarithmic:
+            axis.set_xscale("log")
+    for row in axes:
+        row[1].legend(fontsize=8, frameon=False, loc="best")
