@@ -115,7 +115,13 @@ def train_command(
 
     folder = None if out is None else RunFolder(out, run, overwrite=overwrite, tensorboard=tensorboard)
     result, adam = execute(run, folder)
-    report(result, adam, out, as_json=as_json)
+    written = None
+    try:
+        if folder is not None:
+            folder.finish(result, summarise(result, adam), adam)
+            written = out
+    finally:  # a full disk must not cost the outcome as well
+        report(result, adam, written, as_json=as_json)
     if result.interrupted or (adam is not None and adam.interrupted):
         raise typer.Exit(INTERRUPTED)
 
@@ -136,7 +142,7 @@ def merge(file: Path | None, given: dict[str, dict[str, Any]]) -> RunConfig:
 
 
 def execute(run: RunConfig, folder: RunFolder | None) -> tuple[Result, Result | None]:
-    """Loads the data, trains, compares if asked, and fills the folder."""
+    """Loads the data, trains, and compares if asked."""
     from gfgnn.model.build import build_model
 
     graph = o.load_graph(run.data)
@@ -155,8 +161,6 @@ def execute(run: RunConfig, folder: RunFolder | None) -> tuple[Result, Result | 
                 adam = _train(model, graph, other, None)
             except KeyboardInterrupt:
                 result = replace(result, interrupted=True)
-        if folder is not None:
-            folder.finish(result, summarise(result, adam), adam)
     return result, adam
 
 

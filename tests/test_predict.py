@@ -1,0 +1,61 @@
+"""Predictions: they are those of training, carry original ids, and refuse other inputs."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from gfgnn.checkpoint import save_model
+from gfgnn.checks import InputError
+from gfgnn.config import ModelConfig, TrainConfig
+from gfgnn.data import load
+from gfgnn.graph.graph import Graph
+from gfgnn.predict import predict
+from gfgnn.train import train
+
+MODEL, CONFIG = ModelConfig(family="gcn", layers=2, hidden=8), TrainConfig(solver="adam", iters=8)
+
+
+@pytest.fixture(scope="module")
+def graph() -> Graph:
+    return load("synthetic:nodes=120,classes=3,features=6")
+
+
+def test_predictions_are_those_of_training(tmp_path: Path, graph: Graph) -> None:
+    result = train(MODEL, graph, CONFIG)
+    save_model(tmp_path / "model.safetensors", result.model, result.weights)
+    unknown = graph.replace(y=torch.full_like(graph.y, -1), node_ids=torch.arange(120) + 1000)
+    found = predict(tmp_path, unknown)
+    assert found.prediction is not None
+    right = (found.prediction == graph.y)[graph.test_mask].double().mean()
+    assert float(right) == pytest.approx(result.test_accuracy)
+    found.save(tmp_path / "p.npz")
+    arrays = dict(np.load(tmp_path / "p.npz"))
+    assert set(arrays) == {"node_id", "prediction", "probability"}
+    assert arrays["node_id"].tolist() == list(range(1000, 1120))
+    np.testing.assert_allclose(arrays["probability"].sum(1), 1.0, rtol=1e-5)
+    assert (arrays["probability"].argmax(1) == arrays["prediction"]).all()
+
+
+def test_multilabel_and_regression(graph: Graph) -> None:
+    labels = torch.nn.functional.one_hot(graph.y, 3).float()
+    multi = graph.replace(y=labels, task="multilabel")
+    found = predict(train(MODEL, multi, CONFIG), multi)
+    assert found.prediction is not None
+    assert found.prediction.shape == (120, 3)
+    regression = graph.replace(y=labels, task="regression")
+    found = predict(train(MODEL, regression, CONFIG), regression)
+    assert found.prediction is None
+    assert found.value is not None
+    assert found.value.shape == (120, 3)
+
+
+def test_other_features_or_classes_are_refused(graph: Graph) -> None:
+    result = train(MODEL, graph, CONFIG)
+    with pytest.raises(InputError, match="6 features a node; synthetic has 5"):
+        predict(result, load("synthetic:nodes=120,classes=3,features=5"))
+    with pytest.raises(InputError, match="predicts 3 outputs"):
+        predict(result, load("synthetic:nodes=120,classes=4,features=6"))
