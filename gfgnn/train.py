@@ -76,7 +76,7 @@ def make_solver(config: TrainConfig, model: Model) -> Solver:
         return AdamSolver(config.adam, model.config.family)
     from gfgnn.solver.target import TargetSolver
 
-    return TargetSolver(config.target)
+    return TargetSolver(config.target, config.iters)
 
 
 class _Run:

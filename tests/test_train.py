@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import math
 from dataclasses import replace
 from typing import Any
@@ -9,7 +10,6 @@ from typing import Any
 import pytest
 import torch
 
-import gfgnn.train as loop
 from gfgnn.checks import InputError
 from gfgnn.config import ModelConfig, TrainConfig
 from gfgnn.data import load
@@ -17,6 +17,9 @@ from gfgnn.graph.graph import Graph
 from gfgnn.model.build import initial_weights
 from gfgnn.result import Result
 from gfgnn.solver.base import StepInfo
+
+# The module: the attribute of the package is the function.
+loop = importlib.import_module("gfgnn.train")
 
 MODEL = ModelConfig(family="gcn", layers=2, hidden=8)
 
