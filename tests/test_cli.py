@@ -16,6 +16,7 @@ from typer.testing import CliRunner, Result
 
 from gfgnn._version import __version__
 from gfgnn.cli import app
+from gfgnn.cli.progress import TrainingProgress
 
 DATA = "synthetic:nodes=120,classes=3,features=6"
 SMALL = ["--data", DATA, "--model", "gcn", "--layers", "2", "--hidden", "8", "--threads", "1"]
@@ -128,6 +129,17 @@ def test_data_info() -> None:
     assert "num nodes         120" in done.stdout
     assert "ready to be trained on" in done.stdout
     assert json.loads(gfgnn("data", "info", DATA, "--json").stdout)["num_classes"] == 3
+
+
+def test_progress_is_shown_on_a_terminal_only(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    line = {"iteration": 1, "seconds": 0.5, "loss": 1.25, "train": 0.5, "val": None}
+    for terminal in (False, True):
+        monkeypatch.setattr(sys.stderr, "isatty", lambda value=terminal: value)
+        with TrainingProgress("adam", 2) as progress:
+            progress.on_iteration(line)
+        assert ("loss 1.2500  train 0.500" in capsys.readouterr().err) is terminal
 
 
 def test_ctrl_c_leaves_a_usable_result(tmp_path: Path) -> None:

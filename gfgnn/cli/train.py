@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import json
 import sys
 from contextlib import nullcontext
@@ -149,9 +150,7 @@ def execute(run: RunConfig, folder: RunFolder | None) -> tuple[Result, Result | 
     model = build_model(run.model, graph)
     config = run.train
     if run.tune:
-        from gfgnn.solver.tune import tune
-
-        config = tune(model, graph, config)
+        config = _tuner()(model, graph, config)
     with folder if folder is not None else nullcontext():
         result, adam = _train(model, graph, config, folder), None
         if run.compare_adam and config.solver != "adam" and not result.interrupted:
@@ -162,6 +161,13 @@ def execute(run: RunConfig, folder: RunFolder | None) -> tuple[Result, Result | 
             except KeyboardInterrupt:
                 result = replace(result, interrupted=True)
     return result, adam
+
+
+def _tuner() -> Any:
+    try:
+        return importlib.import_module("gfgnn.solver.tune").tune
+    except ModuleNotFoundError:
+        raise InputError("--tune is not in this version of gfgnn.") from None
 
 
 def _train(model: Model, graph: Graph, config: Any, folder: RunFolder | None) -> Result:
