@@ -119,7 +119,8 @@ def test_import_stays_quick() -> None:
     """None of the slow libraries is loaded by ``import gfgnn``; ``gfgnn.train`` is the function."""
     code = (
         f"import sys, gfgnn; print([m for m in {sorted(LAZY)!r} if m in sys.modules]);"
-        "print(all(hasattr(gfgnn, name) for name in gfgnn.__all__))"
+        "import gfgnn.train, gfgnn.predict;"
+        "print(all(hasattr(gfgnn, name) for name in gfgnn.__all__), callable(gfgnn.train), callable(gfgnn.predict))"
     )
     output = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
-    assert output.split() == ["[]", "True"]
+    assert output.split() == ["[]", "True", "True", "True"]
