@@ -12,13 +12,11 @@ from gfgnn import Graph, InputError, load
 from gfgnn.data import structure, structure_features
 
 
-def normalised(graph: Graph) -> np.ndarray:
-    """S = D^-1/2 (A + I) D^-1/2, dense."""
-    a = np.eye(graph.num_nodes)
-    source, target = graph.edge_index.numpy()
-    a[target, source] = a[source, target] = 1.0
-    scale = 1 / np.sqrt(a.sum(0))
-    return a * scale[:, None] * scale
+def matrix_of(graph: Graph) -> np.ndarray:
+    """The matrix whose eigenvectors are taken, dense float64."""
+    adjacency = structure._symmetric_adjacency(graph.edge_index.numpy(), graph.num_nodes)
+    degree = np.diff(adjacency.indptr).astype(np.float64)
+    return structure._normalised(adjacency, degree).toarray().astype(np.float64)
 
 
 def test_dense_and_iterative_agree(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -30,19 +28,31 @@ def test_dense_and_iterative_agree(monkeypatch: pytest.MonkeyPatch) -> None:
     torch.testing.assert_close(found, exact, atol=2e-3, rtol=0)
 
 
-def test_properties(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_leading_eigenvalues_are_found(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(structure, "DENSE_NODES", 10)
-    graph = load("citeseer")
-    x = structure_features(graph.edge_index, graph.num_nodes, k=16)
-    assert x.shape == (3327, 17)
+    graph = load("synthetic:nodes=1200,classes=8,degree=6,features=0")
+    x = structure_features(graph.edge_index, 1200, k=16)
+    assert x.shape == (1200, 17)
     assert x.dtype == torch.float32
-    vectors = x[:, :16].double().numpy() / np.sqrt(3327)
+    matrix = matrix_of(graph)
+    vectors = x[:, :16].double().numpy() / np.sqrt(1200)
     assert np.allclose(vectors.T @ vectors, np.eye(16), atol=1e-5)
-    values = np.einsum("ij,ij->j", vectors, normalised(graph) @ vectors)
-    assert (np.diff(values) <= 1e-6).all()
-    assert values[0] == pytest.approx(1.0, abs=1e-3)
+    found = np.einsum("ij,ij->j", vectors, matrix @ vectors)
+    exact = np.linalg.eigvalsh(matrix)[::-1][:16]
+    assert np.allclose(found[:8], exact[:8], atol=1e-5)  # the communities stand apart
+    assert np.allclose(found, exact, atol=0.02)  # the bulk below them is crowded
+    assert (found <= exact + 1e-6).all()
     torch.testing.assert_close(x.square().mean(0), torch.ones(17), atol=1e-4, rtol=0)
     assert (x[:, :16].double() ** 3).sum(0).min() >= 0
+
+
+def test_the_matrix_is_symmetric_with_eigenvalues_of_at_most_one() -> None:
+    graph = load("synthetic:nodes=300,degree=3,features=0")
+    matrix = matrix_of(graph)
+    assert np.array_equal(matrix, matrix.T)
+    values = np.linalg.eigvalsh(matrix)
+    assert values[0] > -1
+    assert values[-1] <= 1 + 1e-6
 
 
 def test_seed_decides(monkeypatch: pytest.MonkeyPatch) -> None:
