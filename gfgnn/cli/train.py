@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 import json
 import sys
 from contextlib import nullcontext
@@ -17,6 +16,7 @@ from gfgnn.cli import options as o
 from gfgnn.cli.errors import INTERRUPTED
 
 if TYPE_CHECKING:
+    from gfgnn.config import TrainConfig
     from gfgnn.graph.graph import Graph
     from gfgnn.model.build import Model
     from gfgnn.output import RunFolder
@@ -150,7 +150,7 @@ def execute(run: RunConfig, folder: RunFolder | None) -> tuple[Result, Result | 
     model = build_model(run.model, graph)
     config = run.train
     if run.tune:
-        config = _tuner()(model, graph, config)
+        config = _tuned(model, graph, config)
     with folder if folder is not None else nullcontext():
         result, adam = _train(model, graph, config, folder), None
         if run.compare_adam and config.solver != "adam" and not result.interrupted:
@@ -163,11 +163,15 @@ def execute(run: RunConfig, folder: RunFolder | None) -> tuple[Result, Result | 
     return result, adam
 
 
-def _tuner() -> Any:
-    try:
-        return importlib.import_module("gfgnn.solver.tune").tune
-    except ModuleNotFoundError:
-        raise InputError("--tune is not in this version of gfgnn.") from None
+def _tuned(model: Model, graph: Graph, config: TrainConfig) -> TrainConfig:
+    """``config`` with searched settings; the trials are told on standard error where that is a terminal."""
+    from gfgnn.tune import describe, tune
+
+    def on_trial(record: dict[str, Any]) -> None:
+        if sys.stderr.isatty():
+            print(describe(record), file=sys.stderr)
+
+    return tune(model, graph, config, on_trial=on_trial)
 
 
 def _train(model: Model, graph: Graph, config: Any, folder: RunFolder | None) -> Result:
