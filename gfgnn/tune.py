@@ -92,8 +92,9 @@ class _Search:
                 self._search_ridge(name)
         name = "dropout_output" if single else "dropout_encoder"
         if getattr(self.config.target, name) == "auto":
+            start = self.used[name]
             for value in DROPOUTS:
-                if value != self.used[name]:
+                if value != start:
                     self._try(self._changed(name, value))
 
     def _search_ridge(self, name: str) -> None:

@@ -86,7 +86,7 @@ def load(
 def with_structure_features(graph: Graph, k: int = STRUCTURE_COLUMNS, seed: int = 0) -> Graph:
     """``graph`` with its features replaced by :func:`structure_features` ``[N, k + 1]``, kept in the cache folder."""
     edges = graph.edge_index.numpy()
-    key = fingerprint(edges, graph.num_nodes, k, seed, "structure-3")
+    key = fingerprint(edges, graph.num_nodes, k, seed, "structure-4")
     x = cached(
         "structure", key, lambda: structure_features(graph.edge_index, graph.num_nodes, k, seed).numpy()
     )

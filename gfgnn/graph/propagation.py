@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from gfgnn.graph.graph import Graph
-from gfgnn.ops.spmm import csr, spmm, transpose
+from gfgnn.ops.spmm import csr, spmm, transpose, with_values
 
 
 @dataclass(frozen=True, eq=False)
@@ -51,18 +51,20 @@ class Propagation:
         return (magnitude_t @ (mass * v)[:, None]).squeeze(1) / self.scale
 
     def to(self, dtype: torch.dtype, device: torch.device | str) -> Propagation:
-        matrix = self.matrix.to(device=device, dtype=dtype)
+        matrix = _converted(self.matrix, dtype, device)
         symmetric = self.matrix_t is self.matrix
-        matrix_t = matrix if symmetric else self.matrix_t.to(device=device, dtype=dtype)
+        matrix_t = matrix if symmetric else _converted(self.matrix_t, dtype, device)
         return Propagation(matrix, matrix_t, self.scale.to(device=device, dtype=dtype))
+
+
+def _converted(matrix: Tensor, dtype: torch.dtype, device: torch.device | str) -> Tensor:
+    return with_values(matrix, matrix.values().to(dtype)).to(device)
 
 
 def _absolute(matrix: Tensor) -> Tensor:
     if bool((matrix.values() >= 0).all()):
         return matrix
-    return torch.sparse_csr_tensor(
-        matrix.crow_indices(), matrix.col_indices(), matrix.values().abs(), matrix.shape
-    )
+    return with_values(matrix, matrix.values().abs())
 
 
 def build_propagation(graph: Graph, norm: str = "sym", self_loops: bool = True) -> Propagation:

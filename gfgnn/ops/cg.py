@@ -9,7 +9,11 @@ from torch import Tensor
 
 
 def conjugate_gradient(
-    product: Callable[[Tensor], Tensor], rhs: Tensor, diagonal: Tensor, iterations: int, tolerance: float = 1e-3
+    product: Callable[[Tensor], Tensor],
+    rhs: Tensor,
+    diagonal: Tensor,
+    iterations: int,
+    tolerance: float = 1e-3,
 ) -> Tensor:
     """Solves ``A x = rhs`` for every column of ``rhs`` ``[p, d]``, preconditioned by A's ``diagonal`` ``[p]``.
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 import torch
@@ -54,17 +55,22 @@ def moments(t: Tensor, c: Tensor, r: Tensor, centred: bool) -> Moments:
 
 
 def solve(gram: Tensor, damping: Tensor, rhs: Tensor) -> Tensor:
-    """``(gram + diag(damping))^-1 rhs`` for a positive semi-definite ``gram`` ``[p, p]`` and ``damping`` a number or ``[p]``."""
+    """``(gram + diag(damping))^-1 rhs`` for a positive semi-definite ``gram`` ``[p, p]``; damping is a number or ``[p]``."""
     return torch.cholesky_solve(rhs, factor(gram, damping))
 
 
 def factor(gram: Tensor, damping: Tensor) -> Tensor:
-    """Lower Cholesky factor of ``gram + diag(damping)``; rounding that makes it indefinite is damped away."""
+    """Lower Cholesky factor of ``gram + diag(damping)``; rounding that makes it indefinite is damped away.
+
+    A matrix that is not finite has a factor of NaN, so that the loss shows it.
+    """
     damped = gram.clone()
     damped.diagonal().add_(damping)
     lower, failed = torch.linalg.cholesky_ex(damped)
     jitter = 1e-6 * float(mean_diagonal(damped).abs())
     while bool(failed):
+        if not math.isfinite(jitter):
+            return torch.full_like(lower, math.nan)
         damped.diagonal().add_(jitter)
         lower, failed = torch.linalg.cholesky_ex(damped)
         jitter *= 10.0

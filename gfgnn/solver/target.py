@@ -185,8 +185,12 @@ class TargetSolver:
         if settings.step == "polar":
             update = self._averaged(state, name, update, settings.momentum)
         self._apply(state, name, update)
-        left = wanted - t @ update.weight.to(t.dtype)
-        left = left if update.bias is None else left - update.bias.to(t.dtype)
+        taken = update if settings.step == "polar" else head_update(
+            data, (c @ t.square()).double(), 0 * state.weights[f"{name}.weight"].double(), ridge=settings.ridge_output,
+            dropout=settings.dropout_output, prox=settings.prox, gain=settings.head_gain, bias=block.bias,
+        )
+        left = wanted - t @ taken.weight.to(t.dtype)
+        left = left if taken.bias is None else left - taken.bias.to(t.dtype)
         inverse = pass_down(state.weights[f"{name}.weight"], settings.rho, relative=True).to(t.dtype)
         return fixed.head.message(curvature * left, inverse)
 
@@ -279,8 +283,9 @@ class TargetSolver:
         if block.activation == "identity":
             r = message
         else:
-            active = output > 0 if block.skip is None else output > below
-            r = torch.where(active, message, 0.0 if block.activation == "relu" else LEAKY_SLOPE * message)
+            active = output if block.skip is None else output - below
+            slope = 0.0 if block.activation == "relu" else LEAKY_SLOPE
+            r = torch.ops.aten.leaky_relu_backward(message, active, slope, True) if slope else torch.ops.aten.threshold_backward(message, active, 0)
         return r if block.skip is None else r * block.skip
 
     def _polar_size(self, state: TargetState) -> float:

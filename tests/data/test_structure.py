@@ -22,16 +22,16 @@ def matrix_of(graph: Graph) -> np.ndarray:
 def test_dense_and_iterative_agree(monkeypatch: pytest.MonkeyPatch) -> None:
     """Where the leading eigenvalues stand apart, both find the same vectors with the same signs."""
     graph = load("synthetic:nodes=600,classes=8,degree=40,homophily=0.9,features=0,skew=0")
-    exact = structure_features(graph.edge_index, 600, k=8)
+    exact = structure_features(graph.edge_index, 600, k=8, ranked=False)
     monkeypatch.setattr(structure, "DENSE_NODES", 10)
-    found = structure_features(graph.edge_index, 600, k=8, seed=5)
+    found = structure_features(graph.edge_index, 600, k=8, seed=5, ranked=False)
     torch.testing.assert_close(found, exact, atol=2e-3, rtol=0)
 
 
 def test_leading_eigenvalues_are_found(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(structure, "DENSE_NODES", 10)
     graph = load("synthetic:nodes=1200,classes=8,degree=6,features=0")
-    x = structure_features(graph.edge_index, 1200, k=16)
+    x = structure_features(graph.edge_index, 1200, k=16, ranked=False)
     assert x.shape == (1200, 17)
     assert x.dtype == torch.float32
     matrix = matrix_of(graph)
@@ -44,6 +44,17 @@ def test_leading_eigenvalues_are_found(monkeypatch: pytest.MonkeyPatch) -> None:
     assert (found <= exact + 1e-6).all()
     torch.testing.assert_close(x.square().mean(0), torch.ones(17), atol=1e-4, rtol=0)
     assert (x[:, :16].double() ** 3).sum(0).min() >= 0
+
+
+def test_ranks_keep_the_order_and_have_unit_scale() -> None:
+    edges = load("synthetic:nodes=300,degree=5,features=0").edge_index
+    raw = structure_features(edges, 300, 4, ranked=False)
+    ranks = structure_features(edges, 300, 4)
+    order = raw[:, 0].argsort()
+    assert (ranks[order, 0].diff() >= 0).all()
+    assert float(ranks[:, 0].abs().max()) < 3**0.5
+    torch.testing.assert_close(ranks.square().mean(0), torch.ones(5), atol=1e-4, rtol=0)
+    torch.testing.assert_close(ranks[:, -1], raw[:, -1])
 
 
 def test_the_matrix_is_symmetric_with_eigenvalues_of_at_most_one() -> None:
