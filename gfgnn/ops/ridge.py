@@ -55,7 +55,7 @@ def moments(t: Tensor, c: Tensor, r: Tensor, centred: bool) -> Moments:
 
 
 def solve(gram: Tensor, damping: Tensor, rhs: Tensor) -> Tensor:
-    """``(gram + diag(damping))^-1 rhs`` for a positive semi-definite ``gram`` ``[p, p]``; damping is a number or ``[p]``."""
+    """``(gram + diag(damping))^-1 rhs``, ``gram`` ``[p, p]`` positive semi-definite, ``damping`` a number or ``[p]``."""
     return torch.cholesky_solve(rhs, factor(gram, damping))
 
 
