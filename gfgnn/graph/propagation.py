@@ -42,8 +42,9 @@ class Propagation:
         """Node weights one propagation earlier: ``u^-1 * |S|'(mass * v)`` with ``v = |S| u``, ``[N]``.
 
         By Cauchy-Schwarz ``(S d)_i^2 <= v_i sum_j |S_ij| d_j^2 / u_j``, so for every shift ``d`` of the inputs
-        ``sum_i mass_i (S d)_i^2 <= sum_j carry(mass)_j d_j^2``. For the symmetric and the random-walk
-        normalisation this is one step of a random walk back from the labels: total mass is kept at any depth.
+        ``sum_i mass_i (S d)_i^2 <= sum_j carry(mass)_j d_j^2``. For the random-walk normalisation this is one step
+        of a random walk back from the labels, and total mass is kept at any depth; for the symmetric one of an
+        undirected graph the sum of mass times degree is.
         """
         magnitude = _absolute(self.matrix)
         magnitude_t = magnitude if self.matrix_t is self.matrix else _absolute(self.matrix_t)

@@ -89,9 +89,7 @@ def propagate(block: Block, propagation: Propagation, h: Tensor, h0: Tensor | No
     return hops[-1] if block.propagate == "power" else torch.cat(hops, dim=1)
 
 
-def propagate_adjoint(
-    block: Block, propagation: Propagation, q: Tensor
-) -> tuple[Tensor, Tensor | None]:
+def propagate_adjoint(block: Block, propagation: Propagation, q: Tensor) -> tuple[Tensor, Tensor | None]:
     """The transpose of :func:`propagate`: what ``q`` ``[N, fan_in]`` means for the activations below and for H_0.
 
     Returns:

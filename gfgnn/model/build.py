@@ -88,7 +88,12 @@ def _sgc(c: ModelConfig, f: int, k: int) -> list[Block]:
     """Wu et al. 2019: one linear map of S^K X."""
     return [
         Block(
-            propagate="power", hops=c.layers, in_channels=f, out_channels=k, activation="identity", bias=c.bias
+            propagate="power",
+            hops=c.layers,
+            in_channels=f,
+            out_channels=k,
+            activation="identity",
+            bias=c.bias,
         )
     ]
 
@@ -124,7 +129,11 @@ def _hidden(c: ModelConfig, propagate: str) -> Block:
 
 def _output(c: ModelConfig, propagate: str, num_classes: int) -> Block:
     return Block(
-        propagate=propagate, in_channels=c.hidden, out_channels=num_classes, activation="identity", bias=c.bias
+        propagate=propagate,
+        in_channels=c.hidden,
+        out_channels=num_classes,
+        activation="identity",
+        bias=c.bias,
     )
 
 

@@ -89,7 +89,9 @@ class Inputs:
             hops.append(s @ hops[-1])
         if self.block.propagate == "graph":
             return s @ hops[0]
-        return hops[-1] if self.block.propagate in ("none", "power") else scipy.sparse.hstack(hops, format="csr")
+        return (
+            hops[-1] if self.block.propagate in ("none", "power") else scipy.sparse.hstack(hops, format="csr")
+        )
 
     def square_sums(self, c: Tensor) -> Tensor:
         """``sum_i c_i T_ij^2`` for each column j, ``[fan_in]``."""
@@ -112,11 +114,11 @@ class Inputs:
         if t.nnz < SPARSE_GRAM_BELOW * t.shape[0] * t.shape[1]:
             t = t.multiply(root[:, None]).tocsr()
             return torch.from_numpy((t.T @ t).toarray()).to(c)
-        total = np.zeros((self.fan_in, self.fan_in), dtype=t.dtype)
+        summed = np.zeros((self.fan_in, self.fan_in), dtype=t.dtype)
         for start in range(0, t.shape[0], CHUNK):
             dense = t[start : start + CHUNK].toarray() * root[start : start + CHUNK, None]
-            total += dense.T @ dense
-        return torch.from_numpy(total).to(c)
+            summed += dense.T @ dense
+        return torch.from_numpy(summed).to(c)
 
     @property
     def _num_hops(self) -> int:

@@ -45,10 +45,13 @@ def prepare(
         InputError: features or classes of ``graph`` do not fit ``model``.
     """
     if graph.x is None or graph.num_features != model.num_features:
-        raise InputError(f"The model takes {model.num_features} features a node; {graph.name} has {graph.num_features}.")
+        raise InputError(
+            f"The model takes {model.num_features} features a node; {graph.name} has {graph.num_features}."
+        )
     if graph.num_classes != model.num_classes or graph.task != model.task:
         raise InputError(
-            f"The model predicts {model.num_classes} {model.task} outputs; {graph.name} has {graph.num_classes} ({graph.task})."
+            f"The model predicts {model.num_classes} {model.task} outputs; {graph.name} has {graph.num_classes} "
+            f"({graph.task})."
         )
     propagation = build_propagation(graph, *propagation_settings(model.config)).to(dtype, device)
     features = graph.x.to(device=device, dtype=dtype)

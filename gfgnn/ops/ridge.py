@@ -55,7 +55,7 @@ def moments(t: Tensor, c: Tensor, r: Tensor, centred: bool) -> Moments:
 
 
 def solve(gram: Tensor, damping: Tensor, rhs: Tensor) -> Tensor:
-    """``(gram + diag(damping))^-1 rhs``, ``gram`` ``[p, p]`` positive semi-definite, ``damping`` a number or ``[p]``."""
+    """``(gram + diag(damping))^-1 rhs``, ``gram`` ``[p, p]`` positive semi-definite, ``damping`` scalar or ``[p]``."""
     return torch.cholesky_solve(rhs, factor(gram, damping))
 
 
