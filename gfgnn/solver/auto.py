@@ -52,9 +52,9 @@ def resolve(config: TargetConfig, problem: Problem) -> Settings:
         }  # fmt: skip
     else:
         chosen = {
-            "ridge_encoder": ridge, "ridge_hidden": ridge, "ridge_output": 0.1 * ridge, "momentum": 0.7,
+            "ridge_encoder": ridge, "ridge_hidden": ridge, "ridge_output": 0.1 * ridge, "momentum": 0.5,
             "dropout_encoder": 0.0, "dropout_output": 0.0, "prox": 0.01, "rho": 3.0,
-            "step_size": 0.15 / hidden**0.4,
+            "step_size": 0.3,
         }  # fmt: skip
     for name in chosen:
         if (stated := getattr(config, name)) != "auto":

@@ -8,14 +8,7 @@ import torch
 from torch import Tensor
 
 from gfgnn.ops.ridge import Moments, factor, mean_diagonal
-
-
-@dataclass(frozen=True)
-class Update:
-    """Changes of a layer's weight ``[p, d]`` and bias ``[d]`` (None where the layer has none)."""
-
-    weight: Tensor
-    bias: Tensor | None
+from gfgnn.solver.state import Update
 
 
 def head_update(
@@ -67,6 +60,8 @@ def polar_direction(natural: Tensor, gradient: Tensor, shift: Tensor, mean: Tens
     ``Q = (F + floor * mean eigenvalue * I)^-1/2`` turns it into the identity, so that no direction starves.
     """
     second = natural.t() @ gradient + torch.outer(shift, shift)
+    if not bool(torch.isfinite(second).all()):  # the eigendecomposition would raise; the safeguard goes back instead
+        return PolarDirection(torch.full_like(natural, torch.nan), torch.full_like(shift, torch.nan))
     values, vectors = torch.linalg.eigh((second + second.t()) / 2)
     damped = values.clamp(min=0) + floor * values.mean().clamp(min=1e-300)
     whitener = (vectors * damped.rsqrt()) @ vectors.t()
