@@ -65,13 +65,14 @@ def _gcnii(c: ModelConfig, f: int, k: int) -> list[Block]:
 def _resgcn(c: ModelConfig, f: int, k: int) -> list[Block]:
     """Residual GCN: H_l = H_{l-1} + tau act(S H_{l-1} W_l + b_l), tau = 1/sqrt(layers), between two linear maps.
 
-    The scale tau keeps the sum of the branches bounded at any depth.
+    The scale tau keeps the sum of the branches bounded at any depth. The branches' reference is the identity: with
+    W = 0 no node would hear of its neighbours.
     """
     tau = 1.0 / math.sqrt(c.layers)
     hidden = [
         Block(
             propagate="graph", in_channels=c.hidden, out_channels=c.hidden, activation=c.activation, bias=c.bias,
-            skip=tau,
+            reference="identity", skip=tau,
         )
         for _ in range(c.layers)
     ]  # fmt: skip

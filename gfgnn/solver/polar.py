@@ -58,6 +58,8 @@ class PolarStep:
     def encoder(self, state: TargetState, block: Block, r: Tensor) -> Update:
         settings, system, weight = state.fixed.settings, state.fixed.inputs, state.weights["block0.weight"]
         cross, mean_shift = system.cross(r)
+        if not block.bias:  # no bias takes the mean shift, so it must not count in the whitening
+            mean_shift = torch.zeros_like(mean_shift)
         gradient = self._average(state, "block0.gradient", (cross / system.total).double())
         shift = self._average(state, "block0.shift", mean_shift.double())
         natural = system.solve((system.total * gradient).to(weight.dtype)).double()

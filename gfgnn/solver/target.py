@@ -116,7 +116,8 @@ class TargetSolver:
         _apply(state, name, update)
         left = wanted - t @ taken.weight.to(t.dtype)
         left = left if taken.bias is None else left.sub_(taken.bias.to(t.dtype))
-        down = rule.inverse(state, state.weights[f"{name}.weight"], state.weights[f"{name}.weight"])
+        weight = state.weights[f"{name}.weight"]
+        down = rule.inverse(state, weight, weight) * _share(block)
         return state.fixed.head.message(curvature * left, down.to(t.dtype))
 
     def _single(self, problem: Problem, state: TargetState, r: Tensor) -> Update:
@@ -139,7 +140,7 @@ class TargetSolver:
             if not state.fixed.settings.freeze_hidden:
                 data = moments(t, state.fixed.masses[index], r, centred=block.bias)
                 _apply(state, name, rule.hidden(state, name, block, data))
-            down = rule.inverse(state, old, state.weights[f"{name}.weight"])
+            down = rule.inverse(state, old, state.weights[f"{name}.weight"]) * _share(block)
             below, extra = propagate_adjoint(block, problem.propagation, r @ down.to(r.dtype))
             message = below if block.skip is None else message + below
             if extra is not None:
@@ -156,6 +157,12 @@ def _through_activation(block: Block, message: Tensor, output: Tensor, below: Te
         # torch's own elementwise gate: message where z_sign > 0, else slope * message, in one pass
         r = torch.ops.aten.leaky_relu_backward(message, z_sign, slope, False)
     return r if block.skip is None else r * block.skip
+
+
+def _share(block: Block) -> float:
+    """The node weight of T's rows relative to that of Z's. The two halves of a concatenation move together when what
+    they are made of moves, so each counts half; without this a message doubles in every such layer."""
+    return 0.5 if block.propagate == "concat" else 1.0
 
 
 def _apply(state: TargetState, name: str, update: Update) -> None:
