@@ -67,7 +67,7 @@ def make_input_system(
     dropping features with probability p adds) plus ``ridge + prox`` times the mean diagonal.
     """
     options: dict[str, Any] = {"dtype": c.dtype, "device": c.device}
-    total = c.sum()
+    total = c.sum().clamp(min=torch.finfo(c.dtype).tiny)  # where no row counts, all means are zero
     squares = inputs.square_sums(c)
     mean = inputs.adjoint(c[:, None]).squeeze(1) / total if centred else torch.zeros(inputs.fan_in, **options)
     centred_squares = (squares - total * mean.square()).clamp(min=0)

@@ -48,7 +48,7 @@ class PolarStep:
         offset = (state.weights[f"{name}.weight"] - state.fixed.references[f"{name}.weight"]).double()
         size = self._size(state)
         decay = min(1.0, size) * settings.ridge_hidden * kappa
-        change = size * direction.weight - decay * torch.cholesky_solve(offset, lower)
+        change = size * direction.weight - torch.cholesky_solve(decay * offset, lower)
         return Update(change, size * direction.bias if block.bias else None)
 
     def inverse(self, state: TargetState, old: Tensor, new: Tensor) -> Tensor:
@@ -66,7 +66,7 @@ class PolarStep:
         direction = polar_direction(natural, gradient, shift, system.mean.double(), settings.floor)
         size = self._size(state)
         decay = min(1.0, size) * settings.ridge_encoder * system.scale
-        change = size * direction.weight - decay * system.solve(weight)
+        change = size * direction.weight - system.solve(decay * weight)
         return Update(change, size * direction.bias if block.bias else None)
 
     def finish(self, problem: Problem, state: TargetState, acts: Activations, before: Weights) -> Weights:

@@ -59,7 +59,10 @@ def _normalise(state: TargetState, index: int, rows: Tensor, block: Block) -> Te
     """Scales block ``index`` so that the given rows of ``T W`` have variance 1 (second moment, without a bias); returns
     the factors ``[d]``."""
     variance = rows.var(0, correction=0) if block.bias else rows.square().mean(0)
-    factors = variance.clamp(min=1e-4 * float(variance.mean()) + 1e-30).rsqrt()
+    mean = float(variance.mean())
+    factors = variance.clamp(min=1e-4 * mean + 1e-30).rsqrt()
+    # a unit that does not vary at all has no spread to set; growing its bias again and again would end in infinity
+    factors = factors.masked_fill_(variance <= 1e-12 * mean, 1.0)
     for name in (f"block{index}.weight", f"block{index}.bias"):
         if name in state.weights:
             state.weights[name] = state.weights[name] * factors
