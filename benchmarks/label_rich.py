@@ -25,8 +25,8 @@ RESULTS = Path(__file__).parent / "results" / "label_rich.jsonl"
 
 #: name -> (layers, hidden, load options, Adam's epochs, solver's iterations)
 CASES: dict[str, tuple[int, int, dict[str, Any], int, int]] = {
-    "2014-3": (3, 64, {"max_year": 2014, "split": "train=0.6,val=0.2"}, 300, 150),
-    "2014-5": (5, 64, {"max_year": 2014, "split": "train=0.6,val=0.2"}, 300, 150),
+    "2014-3": (3, 64, {"max_year": 2014, "split": "train=0.6,val=0.2"}, 400, 100),
+    "2014-5": (5, 64, {"max_year": 2014, "split": "train=0.6,val=0.2"}, 400, 100),
     "full-3": (3, 128, {}, 250, 100),
 }
 
@@ -38,10 +38,14 @@ def load_case(case: str) -> tuple[gfgnn.Graph, gfgnn.ModelConfig]:
     return graph, gfgnn.ModelConfig(family="gcn", layers=layers, hidden=hidden)
 
 
-def run(case: str, label: str, graph: gfgnn.Graph, model: gfgnn.ModelConfig, config: gfgnn.TrainConfig) -> dict[str, Any]:
+def run(
+    case: str, label: str, graph: gfgnn.Graph, model: gfgnn.ModelConfig, config: gfgnn.TrainConfig
+) -> dict[str, Any]:
     """Trains once, records the curve, appends it to the results."""
     result = train(model, graph, config)
-    curve = [[r["iteration"], round(r["seconds"], 3), r["train"], r["val"], r["test"]] for r in result.history]
+    curve = [
+        [r["iteration"], round(r["seconds"], 3), r["train"], r["val"], r["test"]] for r in result.history
+    ]
     line = {
         "case": case, "label": label, "date": time.strftime("%Y-%m-%d %H:%M"), "processor": platform.processor(),
         **result.summary(), "setup_seconds": result.setup_seconds, "settings": result.settings, "curve": curve,
@@ -60,7 +64,9 @@ def run(case: str, label: str, graph: gfgnn.Graph, model: gfgnn.ModelConfig, con
 
 def adam_config(case: str, dropout: float, lr: float, seed: int) -> gfgnn.TrainConfig:
     adam = gfgnn.AdamConfig(lr=lr, dropout=dropout, weight_decay=0.0, batch_norm=True)
-    return gfgnn.TrainConfig(solver="adam", iters=CASES[case][3], seed=seed, threads=1, patience=60, adam=adam)
+    return gfgnn.TrainConfig(
+        solver="adam", iters=CASES[case][3], seed=seed, threads=1, patience=60, adam=adam
+    )
 
 
 def tune(case: str) -> None:
@@ -93,7 +99,9 @@ def read() -> list[dict[str, Any]]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("command", choices=["tune", "compare"])
     parser.add_argument("case", choices=CASES)
     parser.add_argument("--seeds", type=int, default=3)

@@ -42,11 +42,11 @@ def resolve(config: TargetConfig, problem: Problem) -> Settings:
     ratio = labelled / fan_in
     hidden = max(1, len(problem.model.blocks) - 2)
     step = config.step if config.step != "auto" else ("polar" if ratio >= LABEL_RICH else "sweep")
-    ridge = min(1.0, max(1e-3, 0.3 / ratio))
-    few = ridge >= 1.0
+    scarcity = max(1e-3, 0.3 / ratio)
+    ridge, few = min(1.0, scarcity), scarcity >= 1.0
     if step == "sweep":
         chosen = {
-            "ridge_encoder": ridge, "ridge_hidden": 30.0, "ridge_output": ridge, "momentum": 0.5,
+            "ridge_encoder": min(10.0, scarcity), "ridge_hidden": 30.0, "ridge_output": min(3.0, scarcity), "momentum": 0.5,
             "dropout_encoder": 0.1 if few else 0.0, "dropout_output": 0.5 if few else 0.0,
             "prox": 0.1, "rho": 0.1, "step_size": 1.0 / hidden,
         }  # fmt: skip
