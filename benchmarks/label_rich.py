@@ -27,7 +27,7 @@ RESULTS = Path(__file__).parent / "results" / "label_rich.jsonl"
 CASES: dict[str, tuple[int, int, dict[str, Any], int, int]] = {
     "2014-3": (3, 64, {"max_year": 2014, "split": "train=0.6,val=0.2"}, 400, 100),
     "2014-5": (5, 64, {"max_year": 2014, "split": "train=0.6,val=0.2"}, 400, 100),
-    "full-3": (3, 128, {}, 250, 100),
+    "full-3": (3, 128, {}, 220, 120),
 }
 
 
@@ -71,8 +71,11 @@ def adam_config(case: str, dropout: float, lr: float, seed: int) -> gfgnn.TrainC
 
 def tune(case: str) -> None:
     graph, model = load_case(case)
+    done = {line["label"] for line in read() if line["case"] == case}
     for lr in (0.01, 0.003):
         for dropout in (0.0, 0.2, 0.5):
+            if f"tune adam lr={lr} dropout={dropout}" in done:
+                continue
             run(case, f"tune adam lr={lr} dropout={dropout}", graph, model, adam_config(case, dropout, lr, 0))
 
 

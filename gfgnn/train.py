@@ -22,6 +22,7 @@ from gfgnn.graph.validate import check_trainable
 from gfgnn.model.build import Model, build_model
 from gfgnn.model.forward import forward
 from gfgnn.model.problem import Problem, prepare, training_targets
+from gfgnn.ops.memory import keep_freed_memory
 from gfgnn.result import Result, peak_rss_bytes
 from gfgnn.solver.base import Solver
 
@@ -55,6 +56,7 @@ def train(
         InputError: nothing to train on (no features, no labelled training node, one class only), or a device that
             is not there.
     """
+    keep_freed_memory()
     config = config or TrainConfig()
     check_trainable(graph)
     if isinstance(model, ModelConfig):
