@@ -11,7 +11,8 @@ READY := $(VENV)/.ready
 .PHONY: train test lint clean setup
 
 train: $(READY)
-	$(BIN)/gfgnn train --data citeseer --model gcnii --layers 16 --compare-adam --out runs/citeseer-gcnii16
+	$(BIN)/gfgnn train --data citeseer --model gcnii --layers 16 --iters 40 --compare-adam --adam-seconds 6 \
+	  --out runs/citeseer-gcnii16 --overwrite
 
 test: lint
 	$(BIN)/python -m pytest -n 2
