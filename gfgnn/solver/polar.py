@@ -1,4 +1,4 @@
-"""The polar step, for label-rich graphs: every direction of a layer moves by the same rms (docs/solver.md, section 4)."""
+"""The polar step, for label-rich graphs: all directions of a layer move by the same rms (docs/solver.md, section 4)."""
 
 from __future__ import annotations
 

@@ -45,7 +45,12 @@ class SweepStep:
         settings = state.fixed.settings
         offset = (state.weights[f"{name}.weight"] - state.fixed.references[f"{name}.weight"]).double()
         return sweep_update(
-            data, offset, ridge=settings.ridge_hidden, prox=settings.prox, step=settings.step_size, bias=block.bias
+            data,
+            offset,
+            ridge=settings.ridge_hidden,
+            prox=settings.prox,
+            step=settings.step_size,
+            bias=block.bias,
         )
 
     def inverse(self, state: TargetState, old: Tensor, new: Tensor) -> Tensor:
@@ -73,6 +78,7 @@ class SweepStep:
         factors = {f"block{index}.bias": 1.0 / g for index in range(last)}
         factors |= {"block0.weight": 1.0 / g, f"block{last}.weight": g}
         state.weights, state.good, before = (
-            {n: w * factors.get(n, 1.0) for n, w in weights.items()} for weights in (state.weights, state.good, before)
+            {n: w * factors.get(n, 1.0) for n, w in weights.items()}
+            for weights in (state.weights, state.good, before)
         )
         return before

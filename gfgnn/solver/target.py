@@ -100,7 +100,7 @@ class TargetSolver:
     def _head(
         self, problem: Problem, state: TargetState, acts: Activations, rule: SweepStep | PolarStep
     ) -> Tensor | None:
-        """Updates the output block; the message for the activations below it ``[N, d]``, or None where there are none."""
+        """Updates the output block; the message for the activations below ``[N, d]``, or None where there are none."""
         task, index = problem.model.task, len(problem.model.blocks) - 1
         block, name = problem.model.blocks[-1], f"block{index}"
         curvature = CURVATURE[task] / problem.train_index.numel()
@@ -129,7 +129,12 @@ class TargetSolver:
         return Update(change, shift - system.mean @ change if problem.model.blocks[0].bias else None)
 
     def _hidden(
-        self, problem: Problem, state: TargetState, acts: Activations, message: Tensor, rule: SweepStep | PolarStep
+        self,
+        problem: Problem,
+        state: TargetState,
+        acts: Activations,
+        message: Tensor,
+        rule: SweepStep | PolarStep,
     ) -> Tensor:
         """Updates the hidden blocks from the top; the message for H_0."""
         initial: Tensor | None = None
@@ -152,7 +157,9 @@ def _through_activation(block: Block, message: Tensor, output: Tensor, below: Te
     """The weighted shift wanted of Z: the message where the activation lets it pass, ``[N, d]``."""
     r = message
     if block.activation != "identity":
-        z_sign = output if block.skip is None else output - below
+        z_sign = output
+        if block.skip is not None and below is not None:
+            z_sign = output - below
         slope = LEAKY_SLOPE if block.activation == "leaky_relu" else 0.0
         # torch's own elementwise gate: message where z_sign > 0, else slope * message, in one pass
         r = torch.ops.aten.leaky_relu_backward(message, z_sign, slope, False)
@@ -174,7 +181,7 @@ def _apply(state: TargetState, name: str, update: Update) -> None:
 
 
 def _went_wrong(state: TargetState, current: float) -> bool:
-    """The safeguard: whether the loss exploded since the last iteration. Remembers the best state, lets speed recover."""
+    """The safeguard: whether the loss exploded in the last step. Remembers the best state, lets speed recover."""
     if not math.isfinite(state.first_loss):
         state.first_loss = current
     limit = min(1.5 * state.last_loss + 0.2 * state.first_loss, 2.0 * state.first_loss)

@@ -12,7 +12,15 @@ from gfgnn.solver.state import Update
 
 
 def head_update(
-    data: Moments, squares: Tensor, weight: Tensor, *, ridge: float, dropout: float, prox: float, gain: float, bias: bool
+    data: Moments,
+    squares: Tensor,
+    weight: Tensor,
+    *,
+    ridge: float,
+    dropout: float,
+    prox: float,
+    gain: float,
+    bias: bool,
 ) -> Update:
     """One majorised Newton step of the output layer (Böhning 1992).
 
@@ -53,14 +61,18 @@ class PolarDirection:
     bias: Tensor
 
 
-def polar_direction(natural: Tensor, gradient: Tensor, shift: Tensor, mean: Tensor, floor: float) -> PolarDirection:
+def polar_direction(
+    natural: Tensor, gradient: Tensor, shift: Tensor, mean: Tensor, floor: float
+) -> PolarDirection:
     """Whitens the natural step ``natural = A^-1 s g``.
 
     ``F = natural'g + shift shift'`` is the second moment of the change of Z that the step makes;
     ``Q = (F + floor * mean eigenvalue * I)^-1/2`` turns it into the identity, so that no direction starves.
     """
     second = natural.t() @ gradient + torch.outer(shift, shift)
-    if not bool(torch.isfinite(second).all()):  # the eigendecomposition would raise; the safeguard goes back instead
+    if not bool(
+        torch.isfinite(second).all()
+    ):  # the eigendecomposition would raise; the safeguard goes back instead
         return PolarDirection(torch.full_like(natural, torch.nan), torch.full_like(shift, torch.nan))
     values, vectors = torch.linalg.eigh((second + second.t()) / 2)
     damped = values.clamp(min=0) + floor * values.mean().clamp(min=1e-300)
