@@ -55,9 +55,9 @@ def resolve(config: TargetConfig, problem: Problem) -> Settings:
     ridge, few = min(1.0, scarcity), scarcity >= 1.0
     if step == "sweep":
         chosen = {
-            "ridge_encoder": min(10.0, scarcity), "ridge_hidden": 30.0, "ridge_output": min(3.0, scarcity), "momentum": 0.5,
+            "ridge_encoder": min(10.0, scarcity), "ridge_hidden": 30.0, "ridge_output": min(3.0, scarcity),
             "dropout_encoder": 0.1 if few else 0.0, "dropout_output": 0.5 if few else 0.0,
-            "prox": 0.1, "rho": 0.1, "step_size": 1.0 / hidden,
+            "momentum": 0.5, "prox": 0.1, "rho": 0.1, "step_size": 1.0 / hidden,
         }  # fmt: skip
     else:
         chosen = {

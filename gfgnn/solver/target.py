@@ -50,7 +50,7 @@ class TargetSolver:
     def init(self, problem: Problem, generator: torch.Generator) -> TargetState:
         """Node weights, the head's rows, the encoder's system and the starting weights.
 
-        The encoder starts at random, hidden layers at the identity, the output at zero.
+        The encoder starts at random, hidden layers at their reference (the identity), the output at zero.
         """
         blocks = problem.model.blocks
         settings = resolve(self.config, problem)
