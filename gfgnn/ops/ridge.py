@@ -45,9 +45,8 @@ def moments(t: Tensor, c: Tensor, r: Tensor, centred: bool) -> Moments:
     """
     gram = (t.t() @ (t * c[:, None])).double()
     cross = (t.t() @ r).double()
-    total = (
-        c.sum().double().clamp(min=torch.finfo(torch.float64).tiny)
-    )  # where no row counts, all means are zero
+    # kept above zero: where no row counts, all means are zero
+    total = c.sum().double().clamp(min=torch.finfo(torch.float64).tiny)
     mean, shift = torch.zeros_like(gram[0]), torch.zeros_like(cross[0])
     if centred:
         mean, shift = (c @ t).double() / total, r.sum(0).double() / total
