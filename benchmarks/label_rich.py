@@ -100,9 +100,7 @@ def runs(case: str, label: str) -> dict[int, Line]:
 
 def report() -> None:
     """Prints the tables as Markdown and draws the curves."""
-    print(
-        "| case | solver | at 25% | at 50% | at 100% | best val | test there | last test | s/iteration |"
-    )
+    print("| case | solver | at 25% | at 50% | at 100% | best val | test there | last test | s/iteration |")
     print("|---|---|---|---|---|---|---|---|---|")
     shown = [case for case in CASES if runs(case, "adam") and runs(case, "target")]
     for case in shown:

@@ -71,7 +71,7 @@ def resolve(config: TargetConfig, problem: Problem) -> Settings:
     return Settings(
         step=step,
         node_weights="mass" if config.node_weights == "auto" else config.node_weights,
-        head_gain=1.0 if step == "sweep" else 2.0,
+        head_gain=2.0 if step == "polar" and problem.model.task != "regression" else 1.0,
         sampled_dropout=config.sampled_dropout,
         freeze_hidden=config.freeze_hidden,
         **chosen,
