@@ -24,7 +24,7 @@ def accuracy(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
         ),
     }
     monkeypatch.setattr(module, "CASES", cases)
-    monkeypatch.setattr(module, "GRID", {"lr": (0.01, 0.003), "dropout": (0.5,)})
+    monkeypatch.setattr(module, "GRID", {"normalise": ("rows",), "lr": (0.01, 0.003), "dropout": (0.5,)})
     return module
 
 
