@@ -10,7 +10,6 @@ import torch
 
 from gfgnn.checks import InputError
 from gfgnn.graph.build import build_graph
-from gfgnn.graph.features import csr_tensor
 from gfgnn.graph.graph import Graph
 
 
@@ -19,7 +18,7 @@ def from_scipy(adj: Any, x: Any = None, y: Any = None, **options: Any) -> Graph:
 
     Args:
         adj: ``[N, N]``, any SciPy sparse format; entry (i, j) is an edge from i to j, as in NetworkX and SciPy's
-            csgraph. Values are edge weights unless all are 1.
+            csgraph. Values are edge weights unless all are 1; as in SciPy, entries stored twice are summed.
         x: ``[N, F]`` features: array, tensor or SciPy sparse matrix.
         y: labels, see :meth:`Graph.from_edges`, as for all ``options``.
     """
@@ -27,17 +26,9 @@ def from_scipy(adj: Any, x: Any = None, y: Any = None, **options: Any) -> Graph:
         raise InputError(f"adj must be a SciPy sparse matrix; got {type(adj).__name__}.")
     if adj.shape[0] != adj.shape[1]:
         raise InputError(f"adj must be square; got shape {list(adj.shape)}.")
-    coo = sp.coo_array(adj)
-    weight = None if bool((coo.data == 1).all()) else coo.data.astype(np.float64)
-    if sp.issparse(x):
-        csr = sp.csr_array(x)
-        csr.sum_duplicates()
-        x = csr_tensor(
-            torch.from_numpy(csr.indptr.astype(np.int64)),
-            torch.from_numpy(csr.indices.astype(np.int64)),
-            torch.from_numpy(csr.data.astype(np.float32)),
-            (csr.shape[0], csr.shape[1]),
-        )
+    coo = sp.coo_array(adj, copy=True)
+    coo.sum_duplicates()
+    weight = None if bool((coo.data == 1).all()) else coo.data
     options.setdefault("name", "scipy")
     return build_graph(np.stack([coo.row, coo.col]), adj.shape[0], x=x, y=y, edge_weight=weight, **options)
 
@@ -60,6 +51,8 @@ def from_networkx(
         weight: edge attribute; where no edge has it, all weights are 1.
         options: see :meth:`Graph.from_edges`; masks may also be bool node attributes ``train_mask`` and so on.
     """
+    if not hasattr(g, "is_directed"):
+        raise InputError(f"g must be a NetworkX graph; got {type(g).__name__}.")
     nodes = list(g.nodes)
     number = {node: i for i, node in enumerate(nodes)}
     edges = [(number[u], number[v]) for u, v in g.edges()]
@@ -117,4 +110,7 @@ def _edge_weights(g: Any, key: str | None) -> np.ndarray | None:
     values = [value for _, _, value in g.edges(data=key)]
     if all(value is None for value in values):
         return None
-    return np.array([1.0 if value is None else value for value in values], dtype=np.float64)
+    try:
+        return np.array([1.0 if value is None else value for value in values], dtype=np.float64)
+    except (TypeError, ValueError) as error:
+        raise InputError(f"edge attribute {key!r} must be one number per edge: {error}") from error

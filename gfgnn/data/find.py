@@ -48,7 +48,8 @@ def find_npz(name: str, root: Path | None = None, *, required: bool = True) -> P
             if candidate.is_file():
                 return candidate
         raise InputError(
-            f"{name} is not a file. Give the path of an .npz in the format of datasets/README.md."
+            f"{name} is not a file: {path.absolute()} was looked for. Give the path of an .npz in the format of "
+            "datasets/README.md, or the name of a data set without .npz."
         )
     folders = data_folders(root)
     for folder in folders:

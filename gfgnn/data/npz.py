@@ -14,7 +14,8 @@ import numpy as np
 import torch
 
 from gfgnn.checks import InputError
-from gfgnn.graph.build import as_mask, build_graph
+from gfgnn.data.splits import check_split_index
+from gfgnn.graph.build import as_count, as_mask, build_graph
 from gfgnn.graph.features import csr_tensor, is_sparse
 from gfgnn.graph.graph import Graph
 
@@ -28,10 +29,12 @@ def read_arrays(path: Path) -> dict[str, np.ndarray]:
         InputError: the file is truncated, is no ``.npz``, or holds pickled objects.
     """
     try:
-        archive = np.load(path, allow_pickle=False)
-        if not isinstance(archive, np.lib.npyio.NpzFile):
-            raise InputError(f"{path} holds a single array; an .npz with edge_index and others is needed.")
-        with archive:
+        with open(path, "rb") as file:
+            archive = np.load(file, allow_pickle=False)
+            if not isinstance(archive, np.lib.npyio.NpzFile):
+                raise InputError(
+                    f"{path} holds a single array; an .npz with edge_index and others is needed."
+                )
             return {key: archive[key] for key in archive.files}
     except FileNotFoundError:
         raise InputError(f"{path} does not exist.") from None
@@ -41,7 +44,7 @@ def read_arrays(path: Path) -> dict[str, np.ndarray]:
         if isinstance(error, InputError):
             raise
         raise InputError(
-            f"{path} is no plain .npz ({error}). Files with pickled objects are refused, because reading them could "
+            f"{path} is no plain .npz of numbers. Files with pickled objects are refused, because reading them could "
             "run code; save arrays of numbers with numpy.savez_compressed or gfgnn.data.save_npz."
         ) from error
 
@@ -84,7 +87,11 @@ def graph_from_arrays(
     num_nodes = _num_nodes(arrays)
     if symmetrise is None:
         symmetrise = _stored_once(about or {})
-    num_classes = int(arrays["num_classes"]) if "num_classes" in arrays else _classes(about or {})
+    if "num_classes" in arrays:
+        num_classes: int | None = as_count("num_classes", arrays["num_classes"])
+    else:
+        num_classes = _classes(about or {})
+    check_split_index(split_index, _num_splits(arrays))
     masks: dict[str, Any] = {f"{part}_mask": _mask(arrays, part, num_nodes, split_index) for part in SPLITS}
     return build_graph(
         arrays["edge_index"],
@@ -96,7 +103,7 @@ def graph_from_arrays(
         task=str(arrays["task"]) if task is None and "task" in arrays else task,
         symmetrise=symmetrise,
         name=name,
-        node_ids=torch.from_numpy(arrays["node_ids"].astype(np.int64)) if "node_ids" in arrays else None,
+        node_ids=torch.from_numpy(cast(arrays, "node_ids", np.int64)) if "node_ids" in arrays else None,
         **masks,
     )
 
@@ -170,19 +177,18 @@ def _classes(about: dict[str, Any]) -> int | None:
 
 def _num_nodes(arrays: dict[str, np.ndarray]) -> int:
     if "num_nodes" in arrays:
-        return int(arrays["num_nodes"])
-    if "x" in arrays:
-        return int(arrays["x"].shape[0])
-    if "x_shape" in arrays:
-        return int(arrays["x_shape"][0])
-    if "y" in arrays:
-        return int(arrays["y"].shape[0])
+        return as_count("num_nodes", arrays["num_nodes"])
+    if "x_shape" in arrays and "x" not in arrays:
+        return _shape(arrays)[0]
+    for key in ("x", "y"):
+        if key in arrays and arrays[key].ndim:
+            return int(arrays[key].shape[0])
     raise InputError("the number of nodes is unknown: the file needs num_nodes, x, x_shape or y.")
 
 
 def _features(arrays: dict[str, np.ndarray]) -> torch.Tensor | None:
     if "x" in arrays:
-        return torch.from_numpy(arrays["x"].astype(np.float32, copy=False))
+        return torch.from_numpy(cast(arrays, "x", np.float32))
     if "x_indptr" not in arrays:
         return None
     for key in ("x_indices", "x_shape"):
@@ -190,11 +196,29 @@ def _features(arrays: dict[str, np.ndarray]) -> torch.Tensor | None:
             raise InputError(
                 f"the file has x_indptr but no {key}; CSR features need x_indptr, x_indices and x_shape."
             )
-    indices = torch.from_numpy(arrays["x_indices"].astype(np.int64))
-    data = arrays.get("x_data")
-    values = torch.ones(indices.numel()) if data is None else torch.from_numpy(data.astype(np.float32))
-    rows, columns = (int(n) for n in arrays["x_shape"])
-    return csr_tensor(torch.from_numpy(arrays["x_indptr"].astype(np.int64)), indices, values, (rows, columns))
+    indices = torch.from_numpy(cast(arrays, "x_indices", np.int64))
+    values = torch.ones(indices.shape)
+    if "x_data" in arrays:
+        values = torch.from_numpy(cast(arrays, "x_data", np.float32))
+    return csr_tensor(torch.from_numpy(cast(arrays, "x_indptr", np.int64)), indices, values, _shape(arrays))
+
+
+def _shape(arrays: dict[str, np.ndarray]) -> tuple[int, int]:
+    shape = cast(arrays, "x_shape", np.int64).tolist()
+    if not isinstance(shape, list) or len(shape) != 2 or min(shape) < 0:
+        raise InputError(f"x_shape must be two numbers, nodes and features; got {shape}.")
+    return shape[0], shape[1]
+
+
+def cast(arrays: dict[str, np.ndarray], key: str, kind: type) -> np.ndarray:
+    """Array ``key`` as numbers of ``kind``; :class:`InputError` where it holds something else."""
+    try:
+        with np.errstate(
+            over="ignore"
+        ):  # too large for float32: found as infinite where the graph is checked
+            return arrays[key].astype(kind, copy=False)
+    except (TypeError, ValueError) as error:
+        raise InputError(f"{key} must hold numbers; got {arrays[key].dtype}: {error}.") from None
 
 
 def _signed(y: np.ndarray) -> np.ndarray:
@@ -202,12 +226,15 @@ def _signed(y: np.ndarray) -> np.ndarray:
     return y.astype(np.int64) if np.issubdtype(y.dtype, np.integer) else y
 
 
+def _num_splits(arrays: dict[str, np.ndarray]) -> int:
+    masks = [arrays[f"{part}_mask"] for part in SPLITS if f"{part}_mask" in arrays]
+    return min((mask.shape[0] for mask in masks if mask.dtype == bool and mask.ndim == 2), default=1)
+
+
 def _mask(arrays: dict[str, np.ndarray], part: str, num_nodes: int, split_index: int) -> torch.Tensor:
     value = arrays.get(f"{part}_mask", arrays.get(f"{part}_idx"))
     if value is None:
         return as_mask(part, None, num_nodes)
     if value.dtype == bool and value.ndim == 2:
-        if not 0 <= split_index < value.shape[0]:
-            raise InputError(f"split_index must lie between 0 and {value.shape[0] - 1}; got {split_index}.")
         value = value[split_index]
     return as_mask(part, value if value.dtype == bool else _signed(value), num_nodes)

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from gfgnn.checks import InputError
+from gfgnn.data.splits import check_split_index
 from gfgnn.graph.build import build_graph
 from gfgnn.graph.graph import Graph
 
@@ -33,12 +34,11 @@ def from_pyg(
         raise InputError(
             f"data must have edge_index or adj_t and be homogeneous; it has {list(data.keys())}."
         )
-    masks: dict[str, Any] = {}
-    for key in ("train_mask", "val_mask", "test_mask"):
-        mask = data.get(key)
+    masks: dict[str, Any] = {key: data.get(key) for key in ("train_mask", "val_mask", "test_mask")}
+    several = [mask.size(1) for mask in masks.values() if mask is not None and mask.dim() == 2]
+    check_split_index(split_index, min(several, default=1))
+    for key, mask in masks.items():
         if mask is not None and mask.dim() == 2:
-            if not 0 <= split_index < mask.size(1):
-                raise InputError(f"split_index must lie between 0 and {mask.size(1) - 1}; got {split_index}.")
             mask = mask[:, split_index]
         masks[key] = None if mask is None else mask.bool()
     return build_graph(
@@ -74,7 +74,7 @@ def load_pyg(name: str, root: Path | None, **options: Any) -> Graph:
 
     kind, _, member = name.partition(":")
     maker = getattr(datasets, kind, None)
-    if maker is None:
+    if not inspect.isclass(maker):  # planetoid is a module, Planetoid the class
         raise InputError(
             f"torch_geometric.datasets has no {kind!r}; examples are Planetoid:Cora and Amazon:Photo."
         )
@@ -83,7 +83,8 @@ def load_pyg(name: str, root: Path | None, **options: Any) -> Graph:
     if member:
         arguments["name"] = member
     try:
-        data = maker(**arguments)[0]
+        dataset: Any = maker(**arguments)
+        data = dataset[0]
     except Exception as error:  # PyG lets through whatever the download or the parser raised
         raise InputError(
             f"PyG could not load {name}: {error!r}. Its raw files are looked for under {folder}; where there is no "

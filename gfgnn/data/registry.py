@@ -5,14 +5,15 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
+import numpy as np
 import torch
 
 from gfgnn.checks import InputError
 from gfgnn.data.cache import cached, fingerprint
 from gfgnn.data.find import find_npz
-from gfgnn.data.npz import graph_from_arrays, read_about, read_arrays
+from gfgnn.data.npz import cast, graph_from_arrays, read_about, read_arrays
 from gfgnn.data.ogb import is_ogb, load_ogb
-from gfgnn.data.splits import draw_split
+from gfgnn.data.splits import check_split_index, draw_split
 from gfgnn.data.structure import structure_features
 from gfgnn.data.synthetic import parse_synthetic, synthetic_graph
 from gfgnn.graph.features import normalise as normalise_features
@@ -50,12 +51,13 @@ def load(
     Args:
         name_or_path: see the table.
         root: folder to look in first.
-        features: None keeps those of the data; ``structure`` or ``structure:K`` replaces them by K (128) leading
-            eigenvectors of the normalised adjacency and log degree, see :func:`structure_features`; cached.
+        features: None keeps those of the data; ``structure`` or ``structure:K`` replaces them by K (128, at
+            most N - 1) leading eigenvectors of the normalised adjacency and log degree, see
+            :func:`structure_features`; cached.
         split: draws a new split, for example ``per_class=20,val_per_class=30`` or ``train=0.6,val=0.2``; grammar at
             :func:`gfgnn.data.splits.parse_split`. None keeps the one in the data.
         split_seed: seed of that draw.
-        split_index: which of several published splits.
+        split_index: which of several published splits; 0 where there is one.
         normalise: ``rows`` or ``columns``, see :func:`gfgnn.graph.features.normalise`; None leaves features alone.
         symmetrise: True stores both directions of every edge; False keeps edges as stored; None does what the data
             says about itself (directed data stay directed).
@@ -77,7 +79,7 @@ def load(
     if split is not None:
         graph = draw_split(graph, split, split_seed)
     if features is not None:
-        graph = with_structure_features(graph, _structure_columns(features))
+        graph = with_structure_features(graph, _structure_columns(features, graph.num_nodes))
     if normalise is not None:
         graph = normalised(graph, normalise)
     return graph
@@ -114,6 +116,7 @@ def _read(
 ) -> tuple[Graph, torch.Tensor | None]:
     """The graph as its source has it, and the year of every node where known."""
     if name == "synthetic" or name.startswith("synthetic:"):
+        check_split_index(split_index, 1)
         return synthetic_graph(parse_synthetic(name.partition(":")[2])), None
     folder = None if root is None else Path(root)
     if ":" in name and not Path(name).exists():
@@ -122,19 +125,30 @@ def _read(
         return load_pyg(name, folder, split_index=split_index, symmetrise=bool(symmetrise), task=task), None
     path = find_npz(name, folder, required=not is_ogb(name))
     if path is None:
+        check_split_index(split_index, 1)
         ogb_root = folder or Path(os.environ.get("GFGNN_DATA") or "data")
         return load_ogb(name, ogb_root, symmetrise=symmetrise)
     arrays = read_arrays(path)
     graph = graph_from_arrays(
         arrays, path.stem, split_index=split_index, symmetrise=symmetrise, task=task, about=read_about(path)
     )
-    return graph, torch.from_numpy(arrays["node_year"].astype("int64")) if "node_year" in arrays else None
+    return graph, _years(arrays, graph.num_nodes)
 
 
-def _structure_columns(features: str) -> int:
-    kind, _, count = features.partition(":")
+def _years(arrays: dict[str, np.ndarray], num_nodes: int) -> torch.Tensor | None:
+    if "node_year" not in arrays:
+        return None
+    year = torch.from_numpy(cast(arrays, "node_year", np.int64)).reshape(-1)
+    if year.shape != (num_nodes,):
+        raise InputError(f"node_year must have shape [{num_nodes}]; got {list(year.shape)}.")
+    return year
+
+
+def _structure_columns(features: str, num_nodes: int) -> int:
+    """The number asked for; where none is, the usual one, or as many as so few nodes have."""
+    kind, _, count = str(features).partition(":")
     if kind != "structure" or not (count.isdecimal() or features == "structure"):
         raise InputError(
             f"features must be structure or structure:K, such as structure:64; got {features!r}."
         )
-    return int(count) if count else STRUCTURE_COLUMNS
+    return int(count) if count else max(1, min(STRUCTURE_COLUMNS, num_nodes - 1))

@@ -6,7 +6,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from gfgnn.checks import InputError
+from gfgnn.checks import InputError, check_at_least
 from gfgnn.graph.graph import Graph
 
 KEYS = ("per_class", "train", "val_per_class", "val", "test")
@@ -29,6 +29,8 @@ def parse_split(text: str) -> dict[str, int | float]:
     A part that is not named stays empty, except test, which takes the rest; where only ``train`` is missing it takes
     the rest instead (``val=500,test=1000``).
     """
+    if not isinstance(text, str):
+        raise InputError(f"split must be text such as 'per_class=20,val_per_class=30'; got {text!r}.")
     parts: dict[str, int | float] = {}
     for item in text.split(","):
         key, _, value = item.strip().partition("=")
@@ -59,6 +61,7 @@ def draw_split(graph: Graph, split: str, seed: int = 0) -> Graph:
         InputError: the split asks for more nodes than there are.
     """
     parts = parse_split(split)
+    check_at_least("split_seed", seed, 0)
     known = graph.labelled(torch.ones(graph.num_nodes, dtype=torch.bool)).numpy()
     if known.size == 0:
         raise InputError(f"{graph.name} has no labelled node to draw a split from.")
@@ -82,6 +85,14 @@ def draw_split(graph: Graph, split: str, seed: int = 0) -> Graph:
         test_mask=masks["test"],
         notes=(*graph.notes, f"split {split} drawn with seed {seed}"),
     )
+
+
+def check_split_index(split_index: int, count: int) -> None:
+    """Raises :class:`InputError` unless ``split_index`` names one of ``count`` splits."""
+    if count == 1 and split_index != 0:
+        raise InputError(f"split_index must be 0, there is one split only; got {split_index}.")
+    if not 0 <= split_index < count:
+        raise InputError(f"split_index must lie between 0 and {count - 1}; got {split_index}.")
 
 
 def _parse_amount(key: str, value: str) -> int | float:

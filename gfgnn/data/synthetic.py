@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, fields
 
 import numpy as np
@@ -55,6 +56,8 @@ def parse_synthetic(text: str) -> SyntheticConfig:
             raise InputError(f"synthetic: settings are {', '.join(kinds)}; got {item!r}.")
         try:
             number = float(value)
+            if math.isnan(number):
+                raise ValueError
             settings[key] = int(number) if kinds[key] is int else number
         except (ValueError, OverflowError):
             raise InputError(f"synthetic: {key} must be a number; got {value!r}.") from None

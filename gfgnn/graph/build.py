@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 from typing import Any
 
 import numpy as np
@@ -33,12 +34,15 @@ def build_graph(
     notes: tuple[str, ...] = (),
 ) -> Graph:
     """The graph of :meth:`gfgnn.Graph.from_edges`, where the arguments are described."""
+    num_nodes = as_count("num_nodes", num_nodes)
     if num_nodes < 1:
         raise InputError(f"the graph is empty: num_nodes is {num_nodes}. A graph needs at least one node.")
+    if num_classes is not None and (num_classes := as_count("num_classes", num_classes)) < 0:
+        raise InputError(f"num_classes must be at least 0; got {num_classes}.")
     edges = clean_edges(
-        _numpy(edge_index),
+        _numpy("edge_index", edge_index),
         num_nodes,
-        None if edge_weight is None else _numpy(edge_weight),
+        None if edge_weight is None else _numpy("edge_weight", edge_weight),
         symmetrise=symmetrise,
     )
     labels, classes, task = as_labels(y, num_nodes, num_classes, task)
@@ -50,7 +54,7 @@ def build_graph(
         train_mask=as_mask("train", train_mask, num_nodes),
         val_mask=as_mask("val", val_mask, num_nodes),
         test_mask=as_mask("test", test_mask, num_nodes),
-        x=None if x is None else compact(torch.as_tensor(x)),
+        x=None if x is None else compact(as_numbers("x", x)),
         edge_weight=None if edges.edge_weight is None else torch.from_numpy(edges.edge_weight).float(),
         directed=edges.directed,
         task=task,
@@ -73,7 +77,7 @@ def as_labels(y: Any, num_nodes: int, num_classes: int | None, task: str | None)
         if task in (None, "multiclass"):
             return torch.full((num_nodes,), -1), num_classes or 0, "multiclass"
         return torch.full((num_nodes, num_classes or 1), float("nan")), num_classes or 1, str(task)
-    labels = torch.as_tensor(y)
+    labels = as_numbers("y", y)
     if labels.dim() not in (1, 2) or labels.size(0) != num_nodes:
         raise InputError(
             f"y must have one row per node, [{num_nodes}] or [{num_nodes}, C]; got {list(labels.shape)}."
@@ -84,9 +88,7 @@ def as_labels(y: Any, num_nodes: int, num_classes: int | None, task: str | None)
     if task is None:
         task = _guess_task(labels, known)
     if task == "multiclass":
-        if labels.dim() != 1 or not bool(
-            (known == known.round() if known.is_floating_point() else known == known).all()
-        ):
+        if labels.dim() != 1 or not _whole(known):
             raise InputError("y must be one whole class number per node for task 'multiclass'.")
         if labels.is_floating_point():
             labels = torch.nan_to_num(labels, nan=-1.0)
@@ -98,23 +100,29 @@ def as_labels(y: Any, num_nodes: int, num_classes: int | None, task: str | None)
 
 
 def _guess_task(labels: Tensor, known: Tensor) -> str:
-    whole = not known.is_floating_point() or bool((known == known.round()).all())
     if labels.dim() == 1:
-        return "multiclass" if whole else "regression"
+        return "multiclass" if _whole(known) else "regression"
     return "multilabel" if bool(((known == 0) | (known == 1)).all()) else "regression"
+
+
+def _whole(known: Tensor) -> bool:
+    return not known.is_floating_point() or bool((torch.isfinite(known) & (known == known.round())).all())
 
 
 def as_mask(name: str, value: Any, num_nodes: int) -> Tensor:
     """A bool mask ``[N]`` from a mask, from node numbers, or from None (no node)."""
     if value is None:
         return torch.zeros(num_nodes, dtype=torch.bool)
-    value = torch.as_tensor(value)
+    value = as_numbers(f"{name}_mask", value)
     if value.dtype == torch.bool:
         if value.shape != (num_nodes,):
             raise InputError(f"{name}_mask must have shape [{num_nodes}]; got {list(value.shape)}.")
         return value.clone()
-    if value.is_floating_point() or value.dim() != 1:
-        raise InputError(f"{name} must be a bool mask [{num_nodes}] or a list of node numbers.")
+    if value.dim() != 1 or (value.is_floating_point() and value.numel()):
+        raise InputError(
+            f"{name} must be a bool mask [{num_nodes}] or a list of node numbers; got {value.dtype} "
+            f"{list(value.shape)}."
+        )
     value = value.long()
     if value.numel() and (int(value.min()) < 0 or int(value.max()) >= num_nodes):
         bad = int(value.min()) if int(value.min()) < 0 else int(value.max())
@@ -123,8 +131,45 @@ def as_mask(name: str, value: Any, num_nodes: int) -> Tensor:
         )
     mask = torch.zeros(num_nodes, dtype=torch.bool)
     mask[value] = True
+    if (
+        repeated := value.numel() - int(mask.sum())
+    ) > 0:  # most often a mask of 0 and 1, which would be misread
+        raise InputError(
+            f"the {name} split repeats {repeated:,} node numbers; give each node once, or a mask of type bool."
+        )
     return mask
 
 
-def _numpy(value: Any) -> np.ndarray:
-    return value.detach().cpu().numpy() if isinstance(value, Tensor) else np.asarray(value)
+def as_count(name: str, value: Any) -> int:
+    """``value`` as an int; :class:`InputError` unless it is one whole number."""
+    try:
+        return operator.index(value.item() if hasattr(value, "item") else value)
+    except (TypeError, ValueError, RuntimeError):
+        raise InputError(f"{name} must be one whole number; got {value!r}.") from None
+
+
+def as_numbers(name: str, value: Any) -> Tensor:
+    """``value`` as a tensor: tensors, arrays, lists, data frames and SciPy sparse matrices of real numbers."""
+    if hasattr(value, "tocoo"):
+        coo = value.tocoo()
+        indices = torch.from_numpy(np.stack([coo.row, coo.col]).astype(np.int64))
+        values = as_numbers(name, coo.data).float()
+        value = torch.sparse_coo_tensor(indices, values, coo.shape, check_invariants=True).coalesce()
+    if not isinstance(value, Tensor):
+        array = _numpy(name, value)
+        try:
+            value = torch.as_tensor(array if array.flags.writeable else array.copy())
+        except TypeError:
+            raise InputError(f"{name} must hold numbers; got {array.dtype}.") from None
+    if value.is_complex():
+        raise InputError(f"{name} must hold real numbers; got {value.dtype}.")
+    return value.detach().cpu()
+
+
+def _numpy(name: str, value: Any) -> np.ndarray:
+    if isinstance(value, Tensor):
+        return value.detach().cpu().numpy()
+    try:
+        return np.asarray(value)
+    except ValueError as error:  # rows of different lengths
+        raise InputError(f"{name} must be an array or nested lists of one length: {error}.") from None

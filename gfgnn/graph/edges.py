@@ -100,7 +100,14 @@ def check_edge_index(
 
 def check_edge_weight(edge_weight: NDArray[np.floating], num_edges: int) -> NDArray[np.float64]:
     """The weights as float64; raises :class:`InputError` unless there is one finite number per edge."""
-    weight = np.asarray(edge_weight, dtype=np.float64)
+    if np.iscomplexobj(edge_weight):
+        raise InputError("edge_weight must hold real numbers; got complex ones.")
+    try:
+        weight = np.asarray(edge_weight, dtype=np.float64)
+    except (TypeError, ValueError):
+        raise InputError(
+            f"edge_weight must hold one number per edge; got {np.asarray(edge_weight).dtype}."
+        ) from None
     if weight.shape != (num_edges,):
         raise InputError(
             f"edge_weight must have shape [{num_edges}], one per edge; got {list(weight.shape)}."

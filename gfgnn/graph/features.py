@@ -59,7 +59,12 @@ def compact(x: Tensor) -> Tensor:
         density = x.values().numel() / max(x.numel(), 1)
         return x if density < MAX_SPARSE_DENSITY else _to_dense(x)
     x = x.to(torch.float32)
-    if x.numel() and int(x.count_nonzero()) / x.numel() < MAX_SPARSE_DENSITY and x.size(1) > 1:
+    if (
+        x.dim() == 2
+        and x.numel()
+        and int(x.count_nonzero()) / x.numel() < MAX_SPARSE_DENSITY
+        and x.size(1) > 1
+    ):
         return _to_csr(x)
     return x
 

@@ -151,15 +151,21 @@ class Graph:
 
         return to_pyg(self)
 
-    def subgraph(self, nodes: Tensor) -> Graph:
+    def subgraph(self, nodes: Any) -> Graph:
         """The graph induced on ``nodes``: those nodes, in ascending order, and the edges between them.
 
         Args:
-            nodes: bool ``[N]`` or distinct node numbers. ``node_ids`` of the result says where they came from.
+            nodes: bool ``[N]`` or node numbers. ``node_ids`` of the result says where they came from.
         """
+        nodes = torch.as_tensor(nodes)
         if nodes.dtype != torch.bool:
+            outside = nodes[(nodes < 0) | (nodes >= self.num_nodes)]
+            if outside.numel():
+                raise InputError(
+                    f"there is no node {int(outside[0])}; nodes are numbered 0 to {self.num_nodes - 1}."
+                )
             chosen = torch.zeros(self.num_nodes, dtype=torch.bool)
-            chosen[nodes] = True
+            chosen[nodes.long()] = True
             nodes = chosen
         elif nodes.shape != (self.num_nodes,):
             raise InputError(

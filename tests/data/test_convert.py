@@ -94,6 +94,19 @@ def test_networkx_missing_features() -> None:
         Graph.from_networkx(g)
 
 
+@pytest.mark.parametrize("weight", ["heavy", [1.0, 2.0]])
+def test_networkx_weights_that_are_no_numbers(weight: object) -> None:
+    g = nx.path_graph(3)
+    g.edges[0, 1]["weight"] = weight
+    with pytest.raises(InputError, match="edge attribute 'weight' must be one number per edge"):
+        Graph.from_networkx(g)
+
+
+def test_networkx_wants_a_graph() -> None:
+    with pytest.raises(InputError, match="must be a NetworkX graph; got dict"):
+        Graph.from_networkx({0: [1]})
+
+
 def test_networkx_empty() -> None:
     with pytest.raises(InputError, match="the graph is empty"):
         Graph.from_networkx(nx.Graph())
@@ -110,6 +123,13 @@ def test_scipy(form: str) -> None:
     assert graph.x is not None
     assert torch.equal(graph.x.to_dense(), torch.eye(3, 40))
     assert graph.num_classes == 2
+
+
+@pytest.mark.parametrize("form", ["coo", "csr"])
+def test_scipy_sums_entries_stored_twice(form: str) -> None:
+    twice = sp.coo_array(([1.0, 1.0, 1.0], ([0, 0, 1], [1, 1, 2])), shape=(3, 3))
+    assert dense(Graph.from_scipy(twice.asformat(form))).tolist() == [[0, 2, 0], [0, 0, 1], [0, 0, 0]]
+    assert twice.nnz == 3
 
 
 def test_scipy_refuses_what_is_no_square_sparse_matrix() -> None:

@@ -84,6 +84,8 @@ def test_split_index(tmp_path: Path) -> None:
     assert load_npz(path, split_index=2).train_mask.nonzero().tolist() == [[2]]
     with pytest.raises(InputError, match="split_index must lie between 0 and 2; got 3"):
         load_npz(path, split_index=3)
+    with pytest.raises(InputError, match="there is one split only; got 1"):
+        load_npz(save(tmp_path / "g.npz", train_mask=np.ones(4, dtype=bool)), split_index=1)
 
 
 @pytest.mark.parametrize(
@@ -151,6 +153,18 @@ def test_pickles_are_refused_and_not_run(tmp_path: Path, monkeypatch: pytest.Mon
         ({"x": None, "y": None}, "the number of nodes is unknown"),
         ({"train_mask": np.ones(3, bool)}, r"shape \[4\]; got \[3\]"),
         ({"train_idx": np.array([0]), "val_idx": np.array([0])}, "both train_mask and val_mask"),
+        ({"train_mask": np.array([1, 1, 0, 0], np.uint8)}, "repeats 2 node numbers.*a mask of type bool"),
+        ({"y": np.array(["a", "b", "a", "b"])}, "y must hold numbers; got <U1"),
+        ({"x": np.array([["a"]] * 4)}, "x must hold numbers; got <U1"),
+        ({"edge_weight": np.array(["a"] * 3)}, "edge_weight must hold one number per edge"),
+        ({"num_nodes": np.array([4, 4])}, "num_nodes must be one whole number"),
+        ({"num_nodes": np.array(4.5)}, "num_nodes must be one whole number"),
+        ({"num_classes": np.array("many")}, "num_classes must be one whole number"),
+        ({"node_ids": np.array(["a"] * 4)}, "node_ids must hold numbers"),
+        (
+            {"x": None, "x_indptr": np.zeros(5, int), "x_indices": np.zeros(0), "x_shape": np.array([4])},
+            r"x_shape must be two numbers, nodes and features; got \[4\]",
+        ),
     ],
 )
 def test_bad_arrays(changes: dict[str, Any], message: str, tmp_path: Path) -> None:

@@ -64,7 +64,7 @@ def test_missing_says_where_and_what_there_is(tmp_path: Path) -> None:
         "synthetic:",
     ):
         assert part in str(caught.value)
-    with pytest.raises(InputError, match=r"nowhere/x\.npz is not a file"):
+    with pytest.raises(InputError, match=r"nowhere/x\.npz is not a file: /.*/nowhere/x\.npz was looked for"):
         load("nowhere/x.npz")
 
 
@@ -81,6 +81,7 @@ def test_structure_features_replace_or_provide() -> None:
     assert load("citeseer", features="structure:8").num_features == 9
     graph = load("synthetic:nodes=300,features=0", features="structure", normalise="columns")
     assert graph.num_features == 129
+    assert load("synthetic:nodes=20,classes=2", features="structure").num_features == 20
 
 
 @pytest.mark.parametrize("features", ["structures", "structure:", "structure:x", "degree"])
@@ -111,6 +112,9 @@ def test_max_year(tmp_path: Path) -> None:
         load(path, max_year=1990)
     with pytest.raises(InputError, match="citeseer has no node_year"):
         load("citeseer", max_year=2000)
+    np.savez(path, edge_index=[[0, 1], [1, 2]], y=[0, 1, 0], node_year=[2000])
+    with pytest.raises(InputError, match=r"node_year must have shape \[3\]; got \[1\]"):
+        load(path)
 
 
 def test_symmetrise(tmp_path: Path) -> None:
@@ -119,9 +123,16 @@ def test_symmetrise(tmp_path: Path) -> None:
     assert load("g", tmp_path, symmetrise=True).num_edges == 4
 
 
-def test_unknown_pyg_class() -> None:
-    with pytest.raises(InputError, match=r"torch_geometric\.datasets has no 'Plantoid'"):
-        load("Plantoid:Cora")
+@pytest.mark.parametrize("kind", ["Plantoid", "planetoid"])
+def test_unknown_pyg_class(kind: str) -> None:
+    with pytest.raises(InputError, match=rf"torch_geometric\.datasets has no '{kind}'"):
+        load(f"{kind}:Cora")
+
+
+@pytest.mark.parametrize("name", ["citeseer", "synthetic:nodes=20,classes=2", "KarateClub:"])
+def test_one_split_only(name: str) -> None:
+    with pytest.raises(InputError, match="split_index must be 0, there is one split only; got 3"):
+        load(name, split_index=3)
 
 
 def test_pyg_dataset_by_name() -> None:

@@ -78,6 +78,13 @@ def test_bad_splits(graph: Graph, split: str, message: str) -> None:
         draw_split(graph, split)
 
 
+def test_a_seed_below_zero_and_a_split_that_is_no_text(graph: Graph) -> None:
+    with pytest.raises(InputError, match="split_seed must be at least 0; got -1"):
+        draw_split(graph, "per_class=1", seed=-1)
+    with pytest.raises(InputError, match=r"split must be text such as .*; got 5"):
+        draw_split(graph, 5)  # type: ignore[arg-type]
+
+
 def test_nothing_to_draw_from() -> None:
     with pytest.raises(InputError, match="no labelled node"):
         draw_split(Graph.from_edges(np.array([[0], [1]]), 3), "train=0.5")

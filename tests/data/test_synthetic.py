@@ -77,6 +77,7 @@ def test_parse() -> None:
         ("nodes=3,classes=4", "nodes must be at least 4; got 3"),
         ("homophily=1.2", "homophily must lie between 0.0 and 1.0"),
         ("skew=1.5", "skew .* must be at least 2.0"),
+        ("noise=nan", "noise must be a number; got 'nan'"),
         ("noise=-1", "noise must be at least 0.0"),
     ],
 )

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
+import pandas
 import pytest
+import scipy.sparse as sp
 import torch
 
 from gfgnn import Graph, InputError
@@ -50,6 +53,18 @@ def test_from_edges() -> None:
         ({"y": torch.tensor([0.5, 1, 0, 1, 0]), "task": "multiclass"}, "one whole class number per node"),
         ({"task": "ranking"}, "task must be one of multiclass, multilabel, regression; got 'ranking'"),
         ({"val_mask": [1, 2]}, "1 nodes are in both train_mask and val_mask"),
+        ({"train_mask": [0, 0, 1]}, "train split repeats 1 node numbers"),
+        ({"train_mask": [1, 1, 0, 0, 1]}, "train split repeats 3 node numbers; .* or a mask of type bool"),
+        ({"train_mask": torch.ones(5)}, r"train must be a bool mask \[5\].*; got torch.float32 \[5\]"),
+        ({"x": [["a"]] * 5}, "x must hold numbers; got <U1"),
+        ({"x": [[1.0], [2.0, 3.0], [1.0], [1.0], [1.0]]}, "x must be an array or nested lists of one length"),
+        ({"x": torch.zeros(5)}, r"one row per node, \[5, F\]; got \[5\]"),
+        ({"x": torch.ones(5, 1) * 1j}, "x must hold real numbers; got torch.complex64"),
+        ({"y": ["a", "b", "a", "b", "a"]}, "y must hold numbers; got <U1"),
+        ({"y": [0, 1, float("inf"), 0, 1], "task": "multiclass"}, "one whole class number per node"),
+        ({"num_classes": -1}, "num_classes must be at least 0; got -1"),
+        ({"edge_weight": ["heavy"] * 4}, "edge_weight must hold one number per edge; got <U5"),
+        ({"edge_weight": [1j] * 4}, "edge_weight must hold real numbers"),
         ({"train_mask": [9]}, "train split names node 9, which does not exist"),
         ({"train_mask": torch.ones(3, dtype=torch.bool)}, r"train_mask must have shape \[5\]; got \[3\]"),
     ],
@@ -57,6 +72,24 @@ def test_from_edges() -> None:
 def test_bad_fields(changes: dict[str, Any], message: str) -> None:
     with pytest.raises(InputError, match=message):
         square(**changes)
+
+
+@pytest.mark.parametrize("count", [5.0, "5", None, [5, 5]])
+def test_the_number_of_nodes_is_one_whole_number(count: Any) -> None:
+    with pytest.raises(InputError, match="num_nodes must be one whole number; got"):
+        Graph.from_edges(SQUARE, count)
+    assert Graph.from_edges(SQUARE, torch.tensor(5)).num_nodes == 5  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("form", [np.asarray, sp.csr_array, sp.coo_matrix, pandas.DataFrame])
+def test_features_of_many_kinds(form: Any) -> None:
+    x = square(x=form(np.eye(5, 30))).x
+    assert x is not None
+    assert torch.equal(x.to_dense(), torch.eye(5, 30))
+
+
+def test_nobody_for_training_is_an_empty_list_too() -> None:
+    assert not square(train_mask=[]).train_mask.any()
 
 
 def test_empty_graph() -> None:
@@ -127,6 +160,12 @@ def test_subgraph(nodes: torch.Tensor) -> None:
     assert edges == {(2, 3), (3, 2), (3, 0), (0, 3)}
     assert part.subgraph(torch.tensor([1, 2])).node_ids.tolist() == [2, 3]  # type: ignore[union-attr]
     assert part.y.tolist() == [0, 0, 1]
+
+
+def test_subgraph_of_nodes_that_do_not_exist() -> None:
+    for node in (-1, 5):
+        with pytest.raises(InputError, match=f"there is no node {node}; nodes are numbered 0 to 4"):
+            square().subgraph([0, node])
 
 
 def test_subgraph_keeps_weights() -> None:
