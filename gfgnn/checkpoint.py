@@ -82,7 +82,7 @@ def load_model(path: str | os.PathLike[str]) -> tuple[Model, dict[str, Tensor]]:
         about = json.loads(metadata[METADATA_KEY])
         config = from_mapping(ModelConfig, about["model"], str(file))
         model = make_model(config, about["num_features"], about["num_classes"], about["task"])
-    except KeyError:
+    except (KeyError, TypeError, AttributeError):
         raise InputError(
             f"{file} was not written by gfgnn: its metadata do not describe a network."
         ) from None

@@ -7,6 +7,7 @@ right. ``assert`` is kept for the package's own invariants.
 from __future__ import annotations
 
 from collections.abc import Collection
+from numbers import Integral, Real
 
 
 class InputError(ValueError):
@@ -19,13 +20,52 @@ def check_choice(name: str, value: object, choices: Collection[object]) -> None:
         raise InputError(f"{name} must be one of {', '.join(map(str, choices))}; got {value!r}.")
 
 
+def check_count(name: str, value: object, minimum: int, maximum: int | None = None) -> None:
+    """Raises :class:`InputError` unless ``value`` is a whole number in that range."""
+    if not isinstance(value, Integral) or isinstance(value, bool):
+        raise InputError(f"{name} must be a whole number; got {value!r}.")
+    check_at_least(name, int(value), minimum)
+    if maximum is not None and int(value) > maximum:
+        raise InputError(f"{name} must be at most {maximum}; got {value!r}.")
+
+
+def check_flag(name: str, value: object) -> None:
+    """Raises :class:`InputError` unless ``value`` is True or False."""
+    if not isinstance(value, bool):
+        raise InputError(f"{name} must be true or false; got {value!r}.")
+
+
+def check_device(device: str) -> None:
+    """Raises :class:`InputError` unless ``device`` is cpu, or a CUDA device that is there."""
+    import torch
+
+    try:
+        wanted = torch.device(device)
+    except (RuntimeError, TypeError):
+        wanted = None
+    if wanted is None or wanted.type not in ("cpu", "cuda"):
+        raise InputError(f"device must be cpu or cuda; got {device!r}.")
+    count = torch.cuda.device_count() if torch.cuda.is_available() else 0
+    if wanted.type == "cuda" and count == 0:
+        raise InputError(f"device is {device}, but torch finds no CUDA device here; use cpu.")
+    if wanted.type == "cuda" and (wanted.index or 0) >= count:
+        raise InputError(f"device is {device}, but the CUDA devices here are 0 to {count - 1}.")
+
+
 def check_at_least(name: str, value: float, minimum: float) -> None:
-    """Raises :class:`InputError` unless ``value >= minimum``."""
+    """Raises :class:`InputError` unless ``value`` is a number and ``value >= minimum``."""
+    _check_number(name, value)
     if not value >= minimum:
         raise InputError(f"{name} must be at least {minimum}; got {value!r}.")
 
 
 def check_between(name: str, value: float, low: float, high: float) -> None:
-    """Raises :class:`InputError` unless ``low <= value <= high``."""
+    """Raises :class:`InputError` unless ``value`` is a number and ``low <= value <= high``."""
+    _check_number(name, value)
     if not low <= value <= high:
         raise InputError(f"{name} must lie between {low} and {high}; got {value!r}.")
+
+
+def _check_number(name: str, value: object) -> None:
+    if not isinstance(value, Real) or isinstance(value, bool):
+        raise InputError(f"{name} must be a number; got {value!r}.")

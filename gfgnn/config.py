@@ -5,12 +5,15 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass, field
 from typing import Any, Literal
 
-from gfgnn.checks import check_at_least, check_between, check_choice
+from gfgnn.checks import check_at_least, check_between, check_choice, check_count, check_flag
 
 FAMILIES = ("gcn", "gcnii", "resgcn", "sage", "sgc", "sign")
 ACTIVATIONS = ("relu", "leaky_relu", "identity")
 NORMS = ("sym", "rw", "none")
 SOLVERS = ("target", "adam")
+
+MAX_SEED = 2**64 - 1  #: what a torch.Generator takes
+MAX_THREADS = 1024  #: far more of them end the process rather than the call
 
 #: A setting the solver chooses itself from the data, by the rule in docs/solver.md.
 Auto = Literal["auto"]
@@ -37,9 +40,12 @@ class ModelConfig:
         check_choice("model", self.family, FAMILIES)
         check_choice("activation", self.activation, ACTIVATIONS)
         check_choice("norm", self.norm, NORMS)
-        check_at_least("layers", self.layers, 2)
-        check_at_least("hidden", self.hidden, 1)
+        check_count("layers", self.layers, 2)
+        check_count("hidden", self.hidden, 1)
+        check_flag("bias", self.bias)
+        check_flag("self_loops", self.self_loops)
         check_between("alpha", self.alpha, 0.0, 1.0)
+        check_at_least("theta", self.theta, 0.0)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -72,6 +78,7 @@ class TargetConfig:
         for name in ("dropout_encoder", "dropout_output", "momentum", "sampled_dropout"):
             if (value := getattr(self, name)) != "auto":
                 check_between(name, value, 0.0, 0.99)
+        check_flag("freeze_hidden", self.freeze_hidden)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -90,6 +97,7 @@ class AdamConfig:
                 check_at_least(name, value, 0.0)
         if self.dropout is not None:
             check_between("dropout", self.dropout, 0.0, 0.99)
+        check_flag("batch_norm", self.batch_norm)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -112,13 +120,13 @@ class TrainConfig:
         check_choice("solver", self.solver, SOLVERS)
         check_choice("dtype", self.dtype, ("float32", "float64"))
         if self.iters is not None:
-            check_at_least("iters", self.iters, 1)
-        check_at_least("seed", self.seed, 0)
-        check_at_least("eval_every", self.eval_every, 1)
+            check_count("iters", self.iters, 1)
+        check_count("seed", self.seed, 0, MAX_SEED)
+        check_count("eval_every", self.eval_every, 1)
         if self.threads is not None:
-            check_at_least("threads", self.threads, 1)
+            check_count("threads", self.threads, 1, MAX_THREADS)
         if self.patience is not None:
-            check_at_least("patience", self.patience, 1)
+            check_count("patience", self.patience, 1)
         if self.max_seconds is not None:
             check_at_least("max_seconds", self.max_seconds, 0)
 

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import json
 import sys
+from collections.abc import Callable
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from types import TracebackType
 from typing import Any, TextIO
 
-from gfgnn.checkpoint import MODEL_FILE, atomic_write, jsonable, save_model
+from gfgnn.checkpoint import MODEL_FILE, WriteError, atomic_write, jsonable, save_model
 from gfgnn.checks import InputError
 from gfgnn.curves import draw_curves
 from gfgnn.result import Result
@@ -21,7 +23,7 @@ CONFIG_FILE, METRICS_FILE, RESULT_FILE, CURVES_FILE = (
     "result.json",
     "curves.png",
 )
-ADAM_METRICS_FILE = "metrics_adam.jsonl"
+ADAM_METRICS_FILE, BOARD_FOLDER = "metrics_adam.jsonl", "tensorboard"
 OUTPUTS = (METRICS_FILE, RESULT_FILE, CURVES_FILE, MODEL_FILE, ADAM_METRICS_FILE)
 
 
@@ -29,7 +31,8 @@ class RunFolder:
     """Receives the lines of a run while it goes on, and its results at the end.
 
     Nothing is written before the context is entered, and every file is written atomically. While training runs,
-    its lines are also found in ``metrics.jsonl.part``.
+    its lines are also found in ``metrics.jsonl.part``. Results of an earlier run of the same configuration stay until
+    those of this one replace them; results of another configuration go when training begins.
 
     Args:
         path: made if it does not exist.
@@ -47,13 +50,17 @@ class RunFolder:
         self.part = self.path / f"{METRICS_FILE}.part"
         self.config = config
         self._live: TextIO | None = None
-        self._check_free(overwrite)
-        self._board = _Board(self.path / "tensorboard") if tensorboard else None
+        self._same = self._check_free(overwrite)
+        self._board = _Board(self.path / BOARD_FOLDER) if tensorboard else None
 
     def __enter__(self) -> RunFolder:
         self.path.mkdir(parents=True, exist_ok=True)
-        for name in OUTPUTS:  # results of an earlier run must not stand beside this one's configuration
-            (self.path / name).unlink(missing_ok=True)
+        if not self._same:  # results of another run must not stand beside this one's configuration
+            for name in OUTPUTS:
+                (self.path / name).unlink(missing_ok=True)
+        if self._board is not None or not self._same:  # or both runs would be drawn
+            for events in (self.path / BOARD_FOLDER).glob("events.out.tfevents.*"):
+                events.unlink(missing_ok=True)
         atomic_write(self.path / CONFIG_FILE, dumps(self.config.to_dict()).encode())
         try:
             self._live = open(self.part, "w", encoding="utf-8")
@@ -78,45 +85,70 @@ class RunFolder:
                 _warn(f"{self.part} cannot be written ({error.strerror}); lines follow when training ends")
                 self._close_live()
         if self._board is not None:
-            self._board.add(line)
+            try:
+                self._board.add(line)
+            except OSError as error:
+                _warn(f"{self.path / BOARD_FOLDER} cannot be written ({error.strerror}); its events end here")
+                self._board = None
 
     def finish(self, result: Result, summary: dict[str, Any], adam: Result | None = None) -> None:
-        """Writes everything.
+        """Writes everything; where a file fails, the others are still written.
 
         Args:
             summary: the object that ``result.json`` holds.
             adam: the baseline's run, where there was one, for the curves and its own lines.
 
         Raises:
-            WriteError: a file could not be written; each file is complete or absent.
+            WriteError: a file could not be written; each file is complete or as it was before.
         """
         self._close_live()
-        save_model(self.path / MODEL_FILE, result.model, result.weights)
-        atomic_write(self.path / METRICS_FILE, _json_lines(result))
+        contents: dict[str, Callable[[], bytes]] = {
+            RESULT_FILE: lambda: (json.dumps(jsonable(summary), indent=2) + "\n").encode(),
+            METRICS_FILE: lambda: _json_lines(result),
+            CURVES_FILE: lambda: draw_curves([result] if adam is None else [result, adam]),
+        }
         if adam is not None:
-            atomic_write(self.path / ADAM_METRICS_FILE, _json_lines(adam))
-        atomic_write(self.path / RESULT_FILE, (json.dumps(jsonable(summary), indent=2) + "\n").encode())
-        atomic_write(self.path / CURVES_FILE, draw_curves([result] if adam is None else [result, adam]))
+            contents[ADAM_METRICS_FILE] = lambda: _json_lines(adam)
+        writes = [lambda: save_model(self.path / MODEL_FILE, result.model, result.weights)]
+        writes += [partial(_write, self.path / name, make) for name, make in contents.items()]
+        failed: list[WriteError] = []
+        for write in writes:
+            try:
+                write()
+            except WriteError as error:
+                failed.append(error)
+        if failed:
+            raise failed[0]
 
-    def _check_free(self, overwrite: bool) -> None:
-        """Refuses a folder that holds something else."""
+    def files(self) -> list[str]:
+        """What the folder holds of this run."""
+        names = (CONFIG_FILE, *OUTPUTS, BOARD_FOLDER)
+        return sorted(name for name in names if (self.path / name).exists())
+
+    def _check_free(self, overwrite: bool) -> bool:
+        """Refuses a folder that holds something else; True where it holds a run of this very configuration."""
         existing = self.path / CONFIG_FILE
         if self.path.exists() and not self.path.is_dir():
             raise InputError(f"--out must be a folder; {self.path} is a file.")
-        if existing.is_file() and not overwrite:
-            old = loads_run(existing.read_text(encoding="utf-8"), str(existing)).to_dict()
-            changed = differences(old, self.config.to_dict())
-            if changed:
-                raise InputError(
-                    f"{self.path} holds a run with another configuration: {', '.join(changed)}. "
-                    "Choose another --out, or add --overwrite."
-                )
+        changed: list[str] = []
+        if existing.is_file():
+            try:
+                old = loads_run(existing.read_text(encoding="utf-8"), str(existing)).to_dict()
+                changed = differences(old, self.config.to_dict())
+            except (InputError, UnicodeDecodeError) as error:
+                changed = [str(error)]
+        if changed and not overwrite:
+            raise InputError(
+                f"{self.path} holds a run with another configuration: {', '.join(changed)}. "
+                "Choose another --out, or add --overwrite."
+            )
         foreign = [name for name in OUTPUTS if (self.path / name).exists()]
         if foreign and not existing.is_file() and not overwrite:
             raise InputError(
                 f"{self.path} holds {foreign[0]} but no {CONFIG_FILE}: it is not known what made it. "
                 "Choose another --out, or add --overwrite."
             )
+        return existing.is_file() and not changed
 
     def _close_live(self) -> None:
         if self._live is not None:
@@ -124,6 +156,10 @@ class RunFolder:
             with suppress(OSError):  # what was buffered did not fit; the file goes anyway
                 live.close()
         self.part.unlink(missing_ok=True)
+
+
+def _write(path: Path, make: Callable[[], bytes]) -> None:
+    atomic_write(path, make())
 
 
 def _json_lines(result: Result) -> bytes:
@@ -157,4 +193,5 @@ class _Board:
 
     def close(self) -> None:
         if self._writer is not None:
-            self._writer.close()
+            with suppress(OSError):
+                self._writer.close()

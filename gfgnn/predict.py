@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from gfgnn.checkpoint import atomic_write, load_model
-from gfgnn.checks import InputError
+from gfgnn.checks import InputError, check_device
 from gfgnn.graph.graph import Graph
 from gfgnn.model.build import Model
 from gfgnn.model.forward import forward
@@ -56,7 +56,8 @@ def predict(
         trained: a training result, the folder of a run (or its ``model.safetensors``), or a network with weights.
 
     Raises:
-        InputError: the graph's features or classes are not those the network was trained on.
+        InputError: the graph has other features or more classes than the network was trained on, or the device is
+            not there.
     """
     if isinstance(trained, Result):
         model, weights = trained.model, trained.weights
@@ -64,6 +65,7 @@ def predict(
         model, weights = trained
     else:
         model, weights = load_model(trained)
+    check_device(device)
     check_fits(model, graph)
     dtype = weights["block0.weight"].dtype
     with torch.inference_mode():
@@ -79,14 +81,19 @@ def predict(
 
 
 def check_fits(model: Model, graph: Graph) -> None:
-    """Raises :class:`InputError` unless ``graph`` has the model's features and, if any labels, its classes."""
+    """Raises :class:`InputError` unless ``graph`` has the model's features and, if any labels, its task and classes.
+
+    Labels of a part of the classes are fine: the largest may not occur in this graph.
+    """
     if graph.num_features != model.num_features:
         raise InputError(
             f"The model was trained on {model.num_features} features a node; {graph.name} has {graph.num_features}. "
             "Load the graph with the same --features and --normalise as for training."
         )
     labelled = graph.labelled(torch.ones(graph.num_nodes, dtype=torch.bool)).numel()
-    if labelled and (graph.task != model.task or graph.num_classes != model.num_classes):
+    known, here = model.num_classes, graph.num_classes
+    foreign = here > known if model.task == "multiclass" else here != known
+    if labelled and (graph.task != model.task or foreign):
         raise InputError(
             f"The model predicts {model.num_classes} outputs ({model.task}); {graph.name} has labels for "
             f"{graph.num_classes} ({graph.task})."

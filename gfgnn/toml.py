@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, is_dataclass
 from typing import Any, get_type_hints
 
-from gfgnn.checks import InputError
+from gfgnn.checks import InputError, check_at_least, check_flag
 from gfgnn.config import ModelConfig, TrainConfig
 
 
@@ -28,6 +28,14 @@ class RunConfig:
     data: dict[str, Any] = field(default_factory=dict)
     model: ModelConfig = field(default_factory=ModelConfig)
     train: TrainConfig = field(default_factory=TrainConfig)
+
+    def __post_init__(self) -> None:
+        check_flag("tune", self.tune)
+        check_flag("compare_adam", self.compare_adam)
+        if self.adam_seconds is not None:
+            check_at_least("adam_seconds", self.adam_seconds, 0)
+        if not isinstance(self.data, Mapping):
+            raise InputError(f"data must be a table, [data]; got {self.data!r}.")
 
     def to_dict(self) -> dict[str, Any]:
         return _plain(self)

@@ -15,10 +15,11 @@ import torch
 from torch import Tensor
 
 from gfgnn import metrics
-from gfgnn.checks import InputError
+from gfgnn.checks import InputError, check_device
 from gfgnn.config import ModelConfig, TrainConfig
 from gfgnn.graph.graph import Graph
 from gfgnn.graph.validate import check_trainable
+from gfgnn.interrupts import held
 from gfgnn.model.build import Model, build_model
 from gfgnn.model.forward import forward
 from gfgnn.model.problem import Problem, prepare, training_targets
@@ -61,13 +62,15 @@ def train(
     check_trainable(graph)
     if isinstance(model, ModelConfig):
         model = build_model(model, graph)
-    _check_device(config.device)
+    check_device(config.device)
     solver = make_solver(config, model)
     # mode=False leaves an inference mode that the caller may be in: a differentiating solver cannot use it.
     with _threads(config.threads), torch.inference_mode(not getattr(solver, "differentiates", False)):
-        result = _Run(model, graph, config, solver, on_iteration).train()
-    # Copies made out here are ordinary tensors; those of the inference mode cannot take part in a derivative.
-    return replace(result, weights=_copies(result.weights), last_weights=_copies(result.last_weights))
+        run = _Run(model, graph, config, solver, on_iteration)
+        run.train()
+    with held() as interrupts:  # what has been trained is given back, whenever Ctrl-C comes
+        result = run.result()
+    return replace(result, interrupted=True) if interrupts else result
 
 
 def make_solver(config: TrainConfig, model: Model) -> Solver:
@@ -104,14 +107,14 @@ class _Run:
         self.best_weights: dict[str, Tensor] = {}
         self.last: dict[str, Any] | None = None
         self.last_weights: dict[str, Tensor] = {}
+        self.interrupted = self.diverged = False
 
-    def train(self) -> Result:
-        interrupted = diverged = False
+    def train(self) -> None:
         try:
             for iteration in range(1, self.iters + 1):
                 record = self._iterate(iteration)
                 if not _finite(record):
-                    diverged = True
+                    self.diverged = True
                     self._note(f"The loss was not finite at iteration {iteration}; training stopped there.")
                     break
                 if self._finished(iteration):
@@ -119,8 +122,7 @@ class _Run:
         except KeyboardInterrupt:
             if self.last is None:
                 raise
-            interrupted = True
-        return self._result(interrupted, diverged)
+            self.interrupted = True
 
     def _iterate(self, iteration: int) -> dict[str, Any]:
         started = time.perf_counter()
@@ -166,7 +168,7 @@ class _Run:
         warnings.warn(text, stacklevel=5)
         self.notes.append(text)
 
-    def _result(self, interrupted: bool, diverged: bool) -> Result:
+    def result(self) -> Result:
         if self.best is None or self.last is None:
             raise InputError(
                 "The very first iteration gave a loss that is not finite. Scale the features (--normalise rows), "
@@ -178,8 +180,9 @@ class _Run:
             model=self.problem.model,
             graph=self.graph,
             config=self.config,
-            weights=self.best_weights,
-            last_weights=self.last_weights,
+            # Copies made outside the inference mode can take part in a derivative.
+            weights=_copies(self.best_weights),
+            last_weights=_copies(self.last_weights),
             history=self.history,
             best_iteration=self.best["iteration"],
             train_accuracy=self.best["train"],
@@ -193,8 +196,8 @@ class _Run:
             setup_seconds=self.setup_seconds,
             peak_rss_bytes=peak_rss_bytes(),
             settings=self.solver.describe(self.problem),
-            interrupted=interrupted,
-            diverged=diverged,
+            interrupted=self.interrupted,
+            diverged=self.diverged,
             notes=tuple(self.notes),
         )
 
@@ -223,15 +226,6 @@ def _copies(weights: dict[str, Tensor]) -> dict[str, Tensor]:
 
 def _finite(record: dict[str, Any]) -> bool:
     return math.isfinite(record["step_loss"]) and (record["loss"] is None or math.isfinite(record["loss"]))
-
-
-def _check_device(device: str) -> None:
-    try:
-        kind = torch.device(device).type
-    except RuntimeError:
-        raise InputError(f"device must be cpu or cuda; got {device!r}.") from None
-    if kind == "cuda" and not torch.cuda.is_available():
-        raise InputError("device is cuda, but torch finds no CUDA device here; use cpu.")
 
 
 @contextmanager

@@ -88,7 +88,18 @@ def test_toml_round_trip() -> None:
     [
         ("model = 3", "model must be a table"),
         ("[model]\nlayer = 3", r"model\.layer.*Known"),
-        ("[train]\nseed = 'x'", "wrong type"),
+        ("[train]\nseed = 'x'", "seed must be a whole number; got 'x'"),
+        ("[train]\niters = 2.5", "iters must be a whole number; got 2.5"),
+        ("[train]\nthreads = true", "threads must be a whole number; got True"),
+        ("[train]\nthreads = 100000", "threads must be at most 1024; got 100000"),
+        ("[train]\nseed = 18446744073709551616", "seed must be at most 18446744073709551615"),
+        ("[model]\nhidden = 8.5", "hidden must be a whole number; got 8.5"),
+        ("[model]\nbias = 'no'", "bias must be true or false; got 'no'"),
+        ("[model]\ntheta = -1", "theta must be at least 0.0; got -1"),
+        ("[train.target]\nmomentum = 'much'", "momentum must be a number; got 'much'"),
+        ("tune = 'no'", "tune must be true or false; got 'no'"),
+        ("adam_seconds = -1", "adam_seconds must be at least 0; got -1"),
+        ("data = 'citeseer'", r"data must be a table, \[data\]; got 'citeseer'"),
         ("[model]\nlayers = 1", "layers must be at least 2"),
         ("[model", "not valid TOML"),
         ("[train.target]\nmomentum = 7.0", "momentum"),
@@ -123,7 +134,8 @@ def test_run_folder_holds_everything(tmp_path: Path, result: Result) -> None:
     assert (out / "curves.png").read_bytes().startswith(b"\x89PNG")
     assert loads_run((out / "config.toml").read_text()) == run
     assert any((out / "tensorboard").iterdir())
-    fill(RunFolder(out, run), result)  # the same configuration may run again
+    fill(RunFolder(out, run, tensorboard=True), result)  # the same configuration may run again
+    assert len(list((out / "tensorboard").iterdir())) == 1  # the curves of one run, not of two
 
 
 def test_run_folder_of_another_configuration_is_refused(tmp_path: Path, result: Result) -> None:
@@ -137,6 +149,24 @@ def test_run_folder_of_another_configuration_is_refused(tmp_path: Path, result: 
     assert (tmp_path / "result.json").exists()
     fill(RunFolder(tmp_path, other, overwrite=True), result)
     assert loads_run((tmp_path / "config.toml").read_text()) == other
+
+
+@pytest.mark.parametrize("content", [b"x = [", b"\xff\xfe", b"colour = 3"])
+def test_run_folder_with_a_damaged_configuration(tmp_path: Path, result: Result, content: bytes) -> None:
+    (tmp_path / "config.toml").write_bytes(content)
+    with pytest.raises(InputError, match="or add --overwrite"):
+        RunFolder(tmp_path, RunConfig())
+    fill(RunFolder(tmp_path, RunConfig(), overwrite=True), result)
+    assert loads_run((tmp_path / "config.toml").read_text()) == RunConfig()
+
+
+@pytest.mark.parametrize("seed", [0, 1])
+def test_results_stay_until_the_same_run_replaces_them(tmp_path: Path, result: Result, seed: int) -> None:
+    fill(RunFolder(tmp_path, RunConfig()), result)
+    again = RunConfig(train=TrainConfig(seed=seed))
+    with pytest.raises(KeyboardInterrupt), RunFolder(tmp_path, again, overwrite=True):
+        raise KeyboardInterrupt
+    assert (tmp_path / "result.json").exists() is (seed == 0)
 
 
 def test_foreign_folders_and_files_are_refused(tmp_path: Path) -> None:
@@ -155,5 +185,19 @@ def test_full_disk_leaves_complete_files_only(
     fill_disk(tmp_path, "result.json")
     with pytest.raises(WriteError, match="No space left"):
         fill(folder, result)
-    assert {p.name for p in tmp_path.iterdir()} == {"config.toml", "metrics.jsonl", "model.safetensors"}
+    names = {"config.toml", "curves.png", "metrics.jsonl", "model.safetensors"}
+    assert {p.name for p in tmp_path.iterdir()} == names
     assert capsys.readouterr().err.count("lines follow when training ends") == 1
+
+
+def test_events_that_cannot_be_written_do_not_end_training(
+    tmp_path: Path, result: Result, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*_: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    folder = RunFolder(tmp_path, RunConfig(), tensorboard=True)
+    monkeypatch.setattr(folder._board, "add", full)
+    fill(folder, result)
+    assert capsys.readouterr().err.count("its events end here") == 1
+    assert (tmp_path / "result.json").exists()

@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import time
+from contextlib import suppress
 from pathlib import Path
 
 import numpy as np
@@ -112,7 +113,19 @@ def test_full_disk_still_prints_the_outcome(tmp_path: Path) -> None:
         (["train", "--data", DATA, "--device", "abacus"], "device must be"),
         (["train", "--data", "synthetic:nodes=50,features=0"], "structure"),
         (["train", "--config", "nowhere.toml"], "cannot be read"),
+        (["train", "--data", DATA, "--device", "meta"], "device must be cpu or cuda; got 'meta'"),
+        (["train", "--data", DATA, "--threads", "0"], "threads must be at least 1; got 0"),
+        (["train", "--data", DATA, "--threads", "100000"], "threads must be at most 1024; got 100000"),
+        (["train", "--data", DATA, "--seed", "99999999999999999999"], "seed must be at most"),
+        (["train", "--data", DATA, "--split", "per_class=5", "--split-seed", "-1"], "split_seed must be at"),
+        (["train", "--data", DATA, "--split-index", "1"], "split_index must be 0"),
+        (
+            ["train", "--data", DATA, "--compare-adam", "--adam-seconds", "-1"],
+            "adam_seconds must be at least",
+        ),
         (["predict", "--model", "nowhere", "--data", DATA], "does not exist"),
+        (["predict", "--model", "nowhere"], "does not exist"),
+        (["predict", "--model", "nowhere", "--device", "abacus"], "device must be"),
         (["data", "info", "nowhere"], "nowhere"),
     ],
 )
@@ -122,6 +135,50 @@ def test_bad_input_is_one_line_and_status_2(arguments: list[str], message: str) 
     assert done.stderr.startswith("error: ")
     assert message in done.stderr
     assert "Traceback" not in done.stderr
+
+
+def test_a_comparison_that_fails_does_not_cost_the_outcome(tmp_path: Path) -> None:
+    done = gfgnn("train", *SMALL, "--iters", "3", "--compare-adam", "--lr", "1e38", "--out", str(tmp_path))
+    assert done.exit_code == 0, done.stderr
+    assert "warning: Adam could not be trained for comparison" in done.stderr
+    assert "adam" not in json.loads((tmp_path / "result.json").read_text())
+
+
+def test_memory_that_is_not_there_is_one_line() -> None:
+    done = gfgnn("data", "info", "synthetic:nodes=1e13,features=0")
+    assert done.exit_code == 1
+    assert done.stderr.startswith("error: not enough memory: ")
+    assert done.stderr.count("\n") == 1
+
+
+def test_an_interrupt_that_a_library_turned_into_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    def load(data: object) -> None:
+        with suppress(KeyboardInterrupt):
+            os.kill(os.getpid(), signal.SIGINT)
+        raise RecursionError
+
+    monkeypatch.setattr("gfgnn.cli.options.load_graph", load)
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        done = gfgnn("data", "info", DATA)
+    finally:
+        signal.signal(signal.SIGINT, before)
+    assert (done.exit_code, done.stderr) == (130, "error: interrupted before there was anything to keep.\n")
+
+
+def test_a_reader_that_has_gone_is_no_error(tmp_path: Path) -> None:
+    train = f"{sys.executable} -m gfgnn.cli train {' '.join(ADAM)} --out {tmp_path}/run"
+    command = f"{train} | true; exit ${{PIPESTATUS[0]}}"
+    done = subprocess.run(["bash", "-c", command], capture_output=True, text=True, timeout=100)
+    assert (done.returncode, done.stderr) == (141, "")
+    assert (tmp_path / "run" / "result.json").exists()
+
+
+def test_only_files_of_the_run_are_said_to_be_written(tmp_path: Path) -> None:
+    (tmp_path / "notes.txt").write_text("mine")
+    done = gfgnn("train", *ADAM, "--out", str(tmp_path))
+    written = done.stdout.splitlines()[-1].partition(f"{tmp_path}: ")[2]
+    assert written == "config.toml, curves.png, metrics.jsonl, model.safetensors, result.json"
 
 
 def test_data_info() -> None:

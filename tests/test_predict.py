@@ -59,3 +59,18 @@ def test_other_features_or_classes_are_refused(graph: Graph) -> None:
         predict(result, load("synthetic:nodes=120,classes=3,features=5"))
     with pytest.raises(InputError, match="predicts 3 outputs"):
         predict(result, load("synthetic:nodes=120,classes=4,features=6"))
+    with pytest.raises(InputError, match="predicts 3 outputs"):
+        predict(result, graph.replace(y=torch.rand(120, 3), task="regression"))
+
+
+def test_a_graph_where_the_last_class_does_not_occur(graph: Graph) -> None:
+    result = train(MODEL, graph, CONFIG)
+    found = predict(result, load("synthetic:nodes=50,classes=2,features=6"))
+    assert found.probability is not None
+    assert found.probability.shape == (50, 3)
+
+
+@pytest.mark.parametrize("device", ["abacus", "meta", "cuda:99"])
+def test_devices_that_are_not_there(graph: Graph, device: str) -> None:
+    with pytest.raises(InputError, match="device"):
+        predict(train(MODEL, graph, CONFIG), graph, device=device)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import importlib
 import math
+import os
+import signal
 from dataclasses import replace
 from typing import Any
 
@@ -126,6 +128,30 @@ def test_ctrl_c_keeps_the_best_iterate(graph: Graph, monkeypatch: pytest.MonkeyP
         run(graph, monkeypatch, Noise(interrupt=1))
 
 
+def test_ctrl_c_after_the_last_iteration_loses_nothing(graph: Graph, monkeypatch: pytest.MonkeyPatch) -> None:
+    solver = Noise()
+    monkeypatch.setattr(solver, "describe", lambda problem: os.kill(os.getpid(), signal.SIGINT) or {})
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        result = run(graph, monkeypatch, solver)
+    finally:
+        signal.signal(signal.SIGINT, before)
+    assert result.interrupted
+    assert result.iterations == 6
+
+
+@pytest.mark.parametrize("solver", ["target", "adam"])
+def test_isolated_nodes_and_a_class_without_training_nodes(graph: Graph, solver: str) -> None:
+    inside = (graph.edge_index < 100).all(0)
+    alone = graph.replace(edge_index=graph.edge_index[:, inside])
+    seen = alone.replace(train_mask=alone.train_mask & (alone.y != 1))
+    with pytest.warns(UserWarning, match="1 of 3 classes have no training node"):
+        result = loop.train(MODEL, seen, TrainConfig(solver=solver, iters=3))
+    assert math.isfinite(result.loss)
+    assert result.weights["block1.weight"].size(1) == 3
+    assert all(torch.isfinite(weight).all() for weight in result.weights.values())
+
+
 def test_without_validation_the_last_iterate_is_taken(graph: Graph, monkeypatch: pytest.MonkeyPatch) -> None:
     bare = graph.replace(val_mask=torch.zeros(graph.num_nodes, dtype=torch.bool))
     result = run(bare, monkeypatch)
@@ -147,8 +173,9 @@ def test_bad_input(graph: Graph) -> None:
     nobody = torch.zeros(graph.num_nodes, dtype=torch.bool)
     with pytest.raises(InputError, match="train"):
         loop.train(MODEL, graph.replace(train_mask=nobody))
-    with pytest.raises(InputError, match="device"):
-        loop.train(MODEL, graph, TrainConfig(device="abacus"))
+    for device in ("abacus", "meta", "mps"):
+        with pytest.raises(InputError, match=f"device must be cpu or cuda; got '{device}'"):
+            loop.train(MODEL, graph, TrainConfig(device=device))
     if not torch.cuda.is_available():
         with pytest.raises(InputError, match="cuda"):
             loop.train(MODEL, graph, TrainConfig(device="cuda"))

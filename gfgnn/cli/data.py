@@ -32,6 +32,7 @@ def info_command(
     as_json: o.Json = False,
 ) -> None:
     """Print the statistics of a data set and whether it can be trained on."""
+    o.show_warnings_plainly()
     from gfgnn.graph.statistics import statistics
 
     given = o.given(

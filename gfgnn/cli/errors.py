@@ -3,30 +3,51 @@
 from __future__ import annotations
 
 import functools
+import os
 import sys
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any
 
 import typer
 
 from gfgnn.checks import InputError
+from gfgnn.interrupts import noticed
 
-BAD_INPUT, FAILED, INTERRUPTED = 2, 1, 130
+BAD_INPUT, FAILED, INTERRUPTED, NO_READER = 2, 1, 130, 141
+NOTHING_KEPT = "interrupted before there was anything to keep."
 
 
 def friendly(command: Callable[..., None]) -> Callable[..., None]:
-    """``command`` with errors told in one line: status 2 for bad input, 1 for files that failed, 130 for Ctrl-C."""
+    """``command`` with errors told in one line.
+
+    The status is 2 for bad input, 1 for files that failed or memory that was short, 130 for Ctrl-C, and 141, without a
+    word, where the reader of standard output has gone (``| head``).
+    """
 
     @functools.wraps(command)
     def run(*args: Any, **kwargs: Any) -> None:
-        try:
-            command(*args, **kwargs)
-        except InputError as error:
-            raise _end(str(error), BAD_INPUT) from None
-        except OSError as error:
-            raise _end(str(error), FAILED) from None
-        except KeyboardInterrupt:
-            raise _end("interrupted before there was anything to keep.", INTERRUPTED) from None
+        with noticed() as interrupts:
+            try:
+                command(*args, **kwargs)
+                sys.stdout.flush()
+            except typer.Exit:
+                raise
+            except InputError as error:
+                raise _end(str(error), BAD_INPUT) from None
+            except BrokenPipeError:
+                _drop_output()
+                raise typer.Exit(NO_READER) from None
+            except OSError as error:
+                raise _end(str(error), FAILED) from None
+            except KeyboardInterrupt:
+                raise _end(NOTHING_KEPT, INTERRUPTED) from None
+            except Exception as error:
+                if interrupts:
+                    raise _end(NOTHING_KEPT, INTERRUPTED) from None
+                if _is_memory(error):
+                    raise _end(f"not enough memory: {str(error).splitlines()[0]}", FAILED) from None
+                raise
 
     return run
 
@@ -34,3 +55,18 @@ def friendly(command: Callable[..., None]) -> Callable[..., None]:
 def _end(text: str, status: int) -> typer.Exit:
     print(f"error: {text}", file=sys.stderr)
     return typer.Exit(status)
+
+
+def _is_memory(error: Exception) -> bool:
+    """NumPy, torch on the CPU and torch on a GPU each have their own error for it."""
+    return (
+        isinstance(error, MemoryError)
+        or type(error).__name__ == "OutOfMemoryError"
+        or "can't allocate memory" in str(error)
+    )
+
+
+def _drop_output() -> None:
+    """Lets what is still buffered go nowhere, so that Python does not complain about it at the end."""
+    with suppress(OSError, ValueError):
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

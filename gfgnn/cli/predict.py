@@ -28,13 +28,17 @@ def predict_command(
 ) -> None:
     """Predict class and probability of every node; without --data, of the graph the network was trained on."""
     o.show_warnings_plainly()
+    from gfgnn.checkpoint import load_model
+    from gfgnn.checks import check_device
     from gfgnn.predict import predict
 
+    check_device(device)
+    network = load_model(model)  # before the data, which may take long
     given = o.given(
         name=data, root=root, features=features, normalise=normalise, symmetrise=symmetrise, max_year=max_year
     )
     graph = o.load_graph({**_trained_on(model, everything=data is None), **given})
-    predictions = predict(model, graph, device=device)
+    predictions = predict(network, graph, device=device)
     predictions.save(out)
     print(f"{predictions.node_id.numel():,} predictions for {graph.name} written to {out}")
 

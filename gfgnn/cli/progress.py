@@ -15,7 +15,7 @@ class TrainingProgress:
         self._progress: Any = None
 
     def __enter__(self) -> TrainingProgress:
-        if sys.stderr.isatty():
+        if sys.stderr is not None and sys.stderr.isatty():
             from rich.console import Console
             from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 

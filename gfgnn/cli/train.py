@@ -14,6 +14,7 @@ import typer
 from gfgnn.checks import InputError
 from gfgnn.cli import options as o
 from gfgnn.cli.errors import INTERRUPTED
+from gfgnn.interrupts import held
 
 if TYPE_CHECKING:
     from gfgnn.config import TrainConfig
@@ -118,12 +119,13 @@ def train_command(
     result, adam = execute(run, folder)
     written = None
     try:
-        if folder is not None:
-            folder.finish(result, summarise(result, adam), adam)
-            written = out
+        with held() as interrupts:
+            if folder is not None:
+                folder.finish(result, summarise(result, adam), adam)
+                written = folder
     finally:  # a full disk must not cost the outcome as well
         report(result, adam, written, as_json=as_json)
-    if result.interrupted or (adam is not None and adam.interrupted):
+    if interrupts or result.interrupted or (adam is not None and adam.interrupted):
         raise typer.Exit(INTERRUPTED)
 
 
@@ -160,6 +162,8 @@ def execute(run: RunConfig, folder: RunFolder | None) -> tuple[Result, Result | 
                 adam = _train(model, graph, other, None)
             except KeyboardInterrupt:
                 result = replace(result, interrupted=True)
+            except InputError as error:  # the comparison may fail, the outcome stays
+                print(f"warning: Adam could not be trained for comparison: {error}", file=sys.stderr)
     return result, adam
 
 
@@ -168,7 +172,7 @@ def _tuned(model: Model, graph: Graph, config: TrainConfig) -> TrainConfig:
     from gfgnn.tune import describe, tune
 
     def on_trial(record: dict[str, Any]) -> None:
-        if sys.stderr.isatty():
+        if sys.stderr is not None and sys.stderr.isatty():
             print(describe(record), file=sys.stderr)
 
     return tune(model, graph, config, on_trial=on_trial)
@@ -199,7 +203,7 @@ def summarise(result: Result, adam: Result | None) -> dict[str, Any]:
     return summary
 
 
-def report(result: Result, adam: Result | None, out: Path | None, *, as_json: bool) -> None:
+def report(result: Result, adam: Result | None, out: RunFolder | None, *, as_json: bool) -> None:
     """Prints the outcome: one JSON object, or a few lines."""
     if as_json:
         from gfgnn.checkpoint import jsonable
@@ -213,5 +217,7 @@ def report(result: Result, adam: Result | None, out: Path | None, *, as_json: bo
         print(f"note: {note}", file=sys.stderr)
     if result.interrupted:
         print("Interrupted: this is the best iterate up to then.")
+    elif adam is not None and adam.interrupted:
+        print("Interrupted: Adam's is the best iterate up to then.")
     if out is not None:
-        print(f"Written to {out}: {', '.join(sorted(p.name for p in out.iterdir()))}")
+        print(f"Written to {out.path}: {', '.join(out.files())}")
