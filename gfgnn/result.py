@@ -61,6 +61,14 @@ class Result:
     diverged: bool = False
     notes: tuple[str, ...] = ()
 
+    def __repr__(self) -> str:
+        config = self.model.config
+        return (
+            f"Result({self.graph.name}, {config.family} with {config.layers} layers, {self.config.solver}: best at "
+            f"{self.best_iteration} of {self.iterations} iterations, val {_short(self.val_accuracy)}, "
+            f"test {_short(self.test_accuracy)}, {self.seconds:.1f} s)"
+        )
+
     @property
     def iterations(self) -> int:
         return len(self.history)
@@ -110,6 +118,10 @@ class Result:
             if line[split] is not None and line[split] >= accuracy:
                 return float(line["seconds"])
         return math.inf
+
+
+def _short(value: float | None) -> str:
+    return "-" if value is None else f"{value:.4f}"
 
 
 def peak_rss_bytes() -> int:

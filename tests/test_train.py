@@ -66,6 +66,14 @@ def run(graph: Graph, monkeypatch: pytest.MonkeyPatch, solver: Noise | None = No
     return loop.train(MODEL, graph, TrainConfig(**changes), on_iteration=callback)
 
 
+def test_a_result_is_shown_in_one_line(graph: Graph, monkeypatch: pytest.MonkeyPatch) -> None:
+    result = run(graph.replace(val_mask=torch.zeros_like(graph.val_mask)), monkeypatch)
+    expected = "Result(synthetic, gcn with 2 layers, target: best at 6 of 6 iterations, val -, test"
+    assert repr(result).startswith(expected)
+        "Result(synthetic, gcn with 2 layers, target: best at 6 of 6 iterations, val -, test"
+    )
+
+
 def test_returns_the_best_validation_iterate(graph: Graph, monkeypatch: pytest.MonkeyPatch) -> None:
     result = run(graph, monkeypatch)
     scores = [line["val"] for line in result.history]

@@ -56,6 +56,13 @@ class Graph:
     def __post_init__(self) -> None:
         check_graph(self)
 
+    def __repr__(self) -> str:
+        labels = "classes" if self.task == "multiclass" else "outputs"
+        return (
+            f"Graph({self.name}: {self.num_nodes:,} nodes, {self.num_edges:,} {'directed ' if self.directed else ''}"
+            f"edges, {self.num_features:,} features, {self.num_classes:,} {labels}, {self.task})"
+        )
+
     @property
     def num_edges(self) -> int:
         """Stored edges: both directions count where the graph is undirected."""

@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
+import warnings
+
 import scipy.sparse
 import torch
 from torch import Tensor
+
+with warnings.catch_warnings():  # torch says once in a process that CSR is in beta; nobody here can act on it
+    warnings.simplefilter("ignore")
+    torch.sparse_csr_tensor([0, 1], [0], [1.0], (1, 1), check_invariants=False)
 
 
 def spmm(matrix: Tensor, dense: Tensor) -> Tensor:

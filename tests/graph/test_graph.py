@@ -175,6 +175,12 @@ def test_subgraph_keeps_weights() -> None:
     assert sorted(part.edge_weight.tolist()) == [3.0, 4.0]
 
 
+def test_a_graph_is_shown_in_one_line() -> None:
+    assert repr(square()) == "Graph(graph: 5 nodes, 8 edges, 2 features, 2 classes, multiclass)"
+    targets = square(y=torch.rand(5, 3), symmetrise=False)
+    assert repr(targets) == "Graph(graph: 5 nodes, 4 directed edges, 2 features, 3 outputs, regression)"
+
+
 def test_statistics() -> None:
     found = square().statistics()
     expected = {

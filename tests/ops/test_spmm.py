@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
+
 import pytest
 import torch
 
@@ -55,3 +58,12 @@ def test_transpose_and_scipy() -> None:
     assert (shared.toarray() == a.numpy()).all()
     matrix.values().mul_(2.0)
     assert (shared.toarray() == 2 * a.numpy()).all(), "the memory is shared, not copied"
+
+
+def test_torch_does_not_warn_about_csr() -> None:
+    code = (
+        "import warnings, torch; warnings.simplefilter('error');"
+        "from gfgnn.ops.spmm import csr;"
+        "i = torch.tensor([0]); csr(i, i, torch.ones(1), (1, 1))"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True, timeout=100)
