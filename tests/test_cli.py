@@ -174,6 +174,13 @@ def test_a_reader_that_has_gone_is_no_error(tmp_path: Path) -> None:
     assert (tmp_path / "run" / "result.json").exists()
 
 
+def test_output_that_cannot_be_written_is_one_line() -> None:
+    command = [sys.executable, "-m", "gfgnn.cli", "data", "info", DATA]
+    with open("/dev/full", "w") as full:
+        done = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, text=True, timeout=100)
+    assert (done.returncode, done.stderr) == (1, "error: [Errno 28] No space left on device\n")
+
+
 def test_only_files_of_the_run_are_said_to_be_written(tmp_path: Path) -> None:
     (tmp_path / "notes.txt").write_text("mine")
     done = gfgnn("train", *ADAM, "--out", str(tmp_path))

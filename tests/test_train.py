@@ -70,8 +70,6 @@ def test_a_result_is_shown_in_one_line(graph: Graph, monkeypatch: pytest.MonkeyP
     result = run(graph.replace(val_mask=torch.zeros_like(graph.val_mask)), monkeypatch)
     expected = "Result(synthetic, gcn with 2 layers, target: best at 6 of 6 iterations, val -, test"
     assert repr(result).startswith(expected)
-        "Result(synthetic, gcn with 2 layers, target: best at 6 of 6 iterations, val -, test"
-    )
 
 
 def test_returns_the_best_validation_iterate(graph: Graph, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -39,6 +39,7 @@ def friendly(command: Callable[..., None]) -> Callable[..., None]:
                 _drop_output()
                 raise typer.Exit(NO_READER) from None
             except OSError as error:
+                _drop_output_that_fails()
                 raise _end(str(error), FAILED) from None
             except KeyboardInterrupt:
                 raise _end(NOTHING_KEPT, INTERRUPTED) from None
@@ -64,6 +65,13 @@ def _is_memory(error: Exception) -> bool:
         or type(error).__name__ == "OutOfMemoryError"
         or "can't allocate memory" in str(error)
     )
+
+
+def _drop_output_that_fails() -> None:
+    try:
+        sys.stdout.flush()
+    except OSError:
+        _drop_output()
 
 
 def _drop_output() -> None:
