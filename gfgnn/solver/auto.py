@@ -49,7 +49,9 @@ def resolve(config: TargetConfig, problem: Problem) -> Settings:
     labelled, fan_in = problem.train_index.numel(), problem.model.num_features
     ratio = labelled / fan_in
     hidden = max(1, len(problem.model.blocks) - 2)
-    step = config.step if config.step != "auto" else ("polar" if ratio >= LABEL_RICH else "sweep")
+    # regression's residuals do not saturate, and steps of one fixed size swing around them
+    rich = ratio >= LABEL_RICH and problem.model.task != "regression"
+    step = config.step if config.step != "auto" else ("polar" if rich else "sweep")
     signal = min(1.0, max(0.03, label_homophily(problem) / HOMOPHILOUS))
     scarcity = max(1e-3, 0.3 / (ratio * signal))
     ridge, few = min(1.0, scarcity), scarcity >= 1.0
