@@ -27,7 +27,7 @@ UP_TO_2014 = {"max_year": 2014, "split": "train=0.6,val=0.2"}
 CASES: dict[str, tuple[int, int, dict[str, Any], int, int]] = {
     "2014-3": (3, 64, UP_TO_2014, 400, 150),
     "2014-5": (5, 64, UP_TO_2014, 400, 150),
-    "full-3": (3, 128, {}, 230, 120),
+    "full-3": (3, 128, {}, 230, 200),
 }
 FRACTIONS = (0.25, 0.5, 1.0)
 Line = dict[str, Any]
