@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from gfgnn.ops.ridge import Moments, factor, mean_diagonal
+from gfgnn.ops.ridge import Moments, mean_diagonal, solve
 from gfgnn.solver.state import Update
 
 
@@ -30,7 +30,7 @@ def head_update(
     kappa = data.scale
     charge = dropout / (1 - dropout) * squares + ridge * kappa
     rhs = gain * data.cross - charge[:, None] * weight
-    change = torch.cholesky_solve(rhs, factor(data.gram, charge + prox * kappa))
+    change = solve(data.gram, charge + prox * kappa, rhs)
     return Update(change, gain * data.shift - data.mean @ change if bias else None)
 
 
@@ -43,8 +43,7 @@ def sweep_update(
         offset: ``W - W_ref``, ``[p, d]``.
     """
     kappa = data.scale
-    lower = factor(data.gram, (ridge + prox) * kappa)
-    change = step * torch.cholesky_solve(data.cross - ridge * kappa * offset, lower)
+    change = step * solve(data.gram, (ridge + prox) * kappa, data.cross - ridge * kappa * offset)
     return Update(change, step * data.shift - data.mean @ change if bias else None)
 
 
@@ -90,7 +89,6 @@ def pass_down(weight: Tensor, rho: float, relative: bool) -> Tensor:
     w = weight.double()
     small = w.t() @ w if w.size(1) <= w.size(0) else w @ w.t()
     damping = rho * mean_diagonal(small) if relative else torch.as_tensor(rho, dtype=w.dtype)
-    lower = factor(small, damping)
     if w.size(1) <= w.size(0):
-        return torch.cholesky_solve(w.t().contiguous(), lower)
-    return torch.cholesky_solve(w, lower).t()
+        return solve(small, damping, w.t().contiguous())
+    return solve(small, damping, w).t()
