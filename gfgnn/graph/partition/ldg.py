@@ -1,0 +1,142 @@
+"""The partitioner that needs no library: Linear Deterministic Greedy streaming, then label propagation.
+
+LDG is Stanton and Kliot, *Streaming graph partitioning for large distributed graphs*, KDD 2012: a node goes to the
+part that maximises ``|neighbours there| * (1 - load / capacity)``. Nodes are taken in chunks, which do not see each
+other, so that everything is NumPy. Label propagation under the same capacities (Ugander and Backstrom, WSDM 2013)
+then moves nodes to where more of their neighbours are.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.sparse.csgraph import reverse_cuthill_mckee
+
+from gfgnn.graph.partition.problem import PartitionProblem
+
+ROUNDS = 12  #: of label propagation, at most
+SETTLED = 1e-3  #: share of nodes moved in a round below which it ends
+LEAD = 0.02  #: share of its capacity by which a part may run ahead of the stream; for several constraints
+CHUNKS, CHUNKS_PER_PART = (
+    256,
+    32,
+)  #: at least so many chunks: one must be small beside a part, or it overfills it
+
+
+def assign(problem: PartitionProblem) -> NDArray[np.int64]:
+    """The part of every node, ``[N]``: the better of two streams, one in random and one in breadth-first order.
+
+    Random order suits dense communities, breadth-first order graphs with long distances; neither is known beforehand.
+    """
+    rng = np.random.default_rng(problem.seed)
+    orders = [rng.permutation(problem.num_nodes), breadth_first(problem.matrix())]
+    answers = [_Stream(problem).run(order, rng) for order in orders]
+    return min(answers, key=problem.count_cut)
+
+
+def breadth_first(matrix: object) -> NDArray[np.int64]:
+    """All nodes, component after component, each breadth first from a node with few neighbours (Cuthill-McKee)."""
+    return reverse_cuthill_mckee(matrix, symmetric_mode=True)[::-1].astype(np.int64)
+
+
+class _Stream:
+    """One assignment in the making, with the load ``[K, R]`` of its parts."""
+
+    def __init__(self, problem: PartitionProblem) -> None:
+        self.problem = problem
+        self.target, self.capacity = problem.target, problem.capacity
+        self.assignment = np.full(problem.num_nodes, -1, dtype=np.int64)
+        self.load = np.zeros(self.target.shape, dtype=np.int64)
+        self.size = max(1, problem.num_nodes // max(CHUNKS, CHUNKS_PER_PART * problem.num_parts))
+
+    def run(self, order: NDArray[np.int64], rng: np.random.Generator) -> NDArray[np.int64]:
+        self.stream(order)
+        for _ in range(ROUNDS):
+            # Nodes that see each other's move are few among these, so larger chunks do no harm here.
+            shuffled = rng.permutation(self.problem.num_nodes)
+            moved = sum(self.refine(nodes) for nodes in _chunks(shuffled, 4 * self.size))
+            if moved <= SETTLED * self.problem.num_nodes:
+                break
+        return self.assignment
+
+    def stream(self, order: NDArray[np.int64]) -> None:
+        """Places all nodes.
+
+        Several constraints contradict each other once one part is full of small nodes and another of hubs. So there
+        parts fill up evenly while the stream goes on, and half of the imbalance is left for the moves that follow.
+        """
+        weights, total = self.problem.weights, self.problem.weights.sum(axis=0)
+        even = np.maximum((1 + self.problem.imbalance / 2) * self.target, np.ceil(self.target))
+        streamed = np.zeros_like(total)
+        for nodes in _chunks(order, self.size):
+            streamed += weights[nodes].sum(axis=0)
+            if total.size > 1:
+                self.capacity = even * np.minimum(1, streamed / total + LEAD)
+            self.place(nodes)
+        self.capacity = self.problem.capacity
+
+    def place(self, nodes: NDArray[np.int64]) -> None:
+        """Gives new nodes a part; those that a full part turns away try their next best."""
+        slack = 1 - (self.load / self.capacity).max(axis=1)
+        # The small constant sends nodes without placed neighbours to the emptiest part.
+        score = (self.neighbour_counts(nodes) + 1e-3) * slack
+        for _ in range(self.problem.num_parts):
+            wanted = score.argmax(axis=1)
+            fits = self.fits(nodes, wanted, score.max(axis=1))
+            self.move(nodes[fits], wanted[fits])
+            score[np.arange(nodes.size), wanted] = -np.inf
+            nodes, score = nodes[~fits], score[~fits]
+            if nodes.size == 0:
+                return
+        for node in nodes:  # no part has room: heavy nodes, or constraints that contradict each other
+            relative = (self.load + self.problem.weights[node]) / self.target
+            self.move(np.array([node]), np.array([relative.max(axis=1).argmin()]))
+
+    def refine(self, nodes: NDArray[np.int64]) -> int:
+        """Moves nodes to the part with most of their neighbours, as far as there is room; how many moved."""
+        counts = self.neighbour_counts(nodes)
+        row, home = np.arange(nodes.size), self.assignment[nodes]
+        at_home = counts[row, home]
+        room = self.capacity - self.load
+        counts[(self.problem.weights[nodes][:, None, :] > room).any(axis=2)] = -1
+        wanted = counts.argmax(axis=1)
+        gain = counts[row, wanted] - at_home
+        better = gain > 0
+        nodes, wanted, gain = nodes[better], wanted[better], gain[better]
+        fits = self.fits(nodes, wanted, gain)
+        self.move(nodes[fits], wanted[fits])
+        return int(fits.sum())
+
+    def neighbour_counts(self, nodes: NDArray[np.int64]) -> NDArray[np.int64]:
+        """How many neighbours of each node are in each part, ``[len(nodes), K]``; unplaced ones do not count."""
+        indptr, indices, k = self.problem.indptr, self.problem.indices, self.problem.num_parts
+        start, degree = indptr[nodes], indptr[nodes + 1] - indptr[nodes]
+        row = np.repeat(np.arange(nodes.size), degree)
+        position = np.arange(row.size) + np.repeat(start - (np.cumsum(degree) - degree), degree)
+        part = self.assignment[indices[position]]
+        placed = part >= 0
+        counts = np.bincount(row[placed] * k + part[placed], minlength=nodes.size * k)
+        return counts.reshape(nodes.size, k)
+
+    def fits(
+        self, nodes: NDArray[np.int64], wanted: NDArray[np.int64], priority: NDArray[np.float64]
+    ) -> NDArray[np.bool_]:
+        """Which nodes the parts they want have room for when they enter in order of priority."""
+        order = np.lexsort((-priority, wanted))
+        part = wanted[order]
+        entered = np.cumsum(self.problem.weights[nodes[order]], axis=0)
+        first = np.searchsorted(part, part)  # where the run of the same part begins
+        entered -= np.where(first[:, None] > 0, entered[first - 1], 0)
+        fits = np.empty(nodes.size, dtype=bool)
+        fits[order] = (entered <= (self.capacity - self.load)[part]).all(axis=1)
+        return fits
+
+    def move(self, nodes: NDArray[np.int64], parts: NDArray[np.int64]) -> None:
+        before, weights = self.assignment[nodes], self.problem.weights[nodes]
+        np.subtract.at(self.load, before[before >= 0], weights[before >= 0])
+        np.add.at(self.load, parts, weights)
+        self.assignment[nodes] = parts
+
+
+def _chunks(order: NDArray[np.int64], size: int) -> list[NDArray[np.int64]]:
+    return [order[start : start + size] for start in range(0, order.size, size)]
