@@ -40,7 +40,7 @@ def run_processes(
     With ``torchrun`` they connect by environment variables, as torchrun sets them.
     """
     context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(["gfgnn.comm.torch", "comm_cases"])  # seconds, once
+    context.set_forkserver_preload(["gfgnn.comm.torch", "gfgnn.comm.grid", "pytest"])  # takes seconds, once
     store = host_store()
     port = _free_port() if torchrun else store.port
     ranks = []
