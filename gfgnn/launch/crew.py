@@ -8,6 +8,7 @@ import selectors
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import asdict
@@ -131,11 +132,19 @@ class Crew:
                         os.killpg(pid, signal.SIGKILL)
             self._zygote.kill()
             self._zygote.wait()
+            self._wait_for_last_words()
         for key in list(self._selector.get_map().values()):
             os.close(key.fd)
         self._selector.close()
         if self.log.stat().st_size == 0:
             self.log.unlink()
+
+    def _wait_for_last_words(self) -> None:
+        """Waits until the ranks have gone, which nobody but the zygote is told: their ends of the pipes close."""
+        end = time.monotonic() + END
+        while self._selector.get_map() and time.monotonic() < end:
+            for _ in self.reports(end - time.monotonic()):
+                pass
 
 
 class _Lines:

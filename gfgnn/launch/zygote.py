@@ -27,24 +27,28 @@ def main(spec: Spec) -> NoReturn:
     function = spec.function()
     zygote = os.getpid()
     ranks: dict[int, int] = {}
-    for rank in range(spec.size):
-        pid = os.fork()
-        if pid == 0:
-            run_rank(spec, rank, function, zygote)
-        with suppress(OSError):
-            os.setpgid(pid, pid)  # the rank does it, too: whoever comes first
-        ranks[pid] = rank
-    for descriptor in spec.reports:
-        os.close(descriptor)  # so that the launcher sees the end of a rank's reports
-    _report(spec, pids=list(ranks))
-    threading.Thread(target=_end_with_launcher, args=(spec.parent, ranks), daemon=True).start()
-    while ranks:
-        pid, status = os.waitpid(-1, 0)
-        at = time.monotonic()
-        _kill(pid)  # what the rank may have started and left
-        if pid in ranks:
-            _report(spec, rank=ranks.pop(pid), status=os.waitstatus_to_exitcode(status), at=at)
-    os._exit(0)
+    try:
+        for rank in range(spec.size):
+            pid = os.fork()
+            if pid == 0:
+                run_rank(spec, rank, function, zygote)
+            with suppress(OSError):
+                os.setpgid(pid, pid)  # the rank does it, too: whoever comes first
+            ranks[pid] = rank
+        for descriptor in spec.reports:
+            os.close(descriptor)  # so that the launcher sees the end of a rank's reports
+        _report(spec, pids=list(ranks))
+        # Not before the last fork: a process with threads should not fork.
+        threading.Thread(target=_end_with_launcher, args=(spec.parent, ranks), daemon=True).start()
+        while ranks:
+            pid, status = os.waitpid(-1, 0)
+            at = time.monotonic()
+            _kill(pid)  # what the rank may have started and left
+            if pid in ranks:
+                _report(spec, rank=ranks.pop(pid), status=os.waitstatus_to_exitcode(status), at=at)
+        os._exit(0)
+    finally:  # the system may have refused to fork
+        _end(ranks)
 
 
 def _report(spec: Spec, **report: object) -> None:
@@ -55,6 +59,10 @@ def _report(spec: Spec, **report: object) -> None:
 def _end_with_launcher(launcher: int, ranks: dict[int, int]) -> None:
     while os.getppid() == launcher and not select.select([0], [], [], LOOK)[0]:
         pass
+    _end(ranks)
+
+
+def _end(ranks: dict[int, int]) -> None:
     for pid in list(ranks):
         _kill(pid)
 

@@ -20,7 +20,7 @@ BAD, AFTER = 2, 3
 def healthy(context: RankContext) -> None:
     print("output of rank", context.rank)
     os.write(2, b"output of native code\n")
-    _iterate(context, 5, lambda: None)
+    _iterate(context, 5)
     context.send({"device": context.device, "threads": torch.get_num_threads()})
 
 
@@ -49,6 +49,11 @@ def ends_early(context: RankContext) -> None:
         rest.all_reduce(torch.ones(1), purpose="control").wait()
 
 
+def never_ends(context: RankContext) -> None:
+    """Heeds no request to stop."""
+    _iterate(context, sys.maxsize)
+
+
 def raises(context: RankContext) -> None:
     def bad() -> None:
         raise ValueError("no such thing")
@@ -73,6 +78,21 @@ def leaves(context: RankContext) -> None:
 
 def aborts(context: RankContext) -> None:
     _iterate(context, 1000, os.abort)
+
+
+def runs_out_of_memory(context: RankContext) -> None:
+    _iterate(context, 1000, lambda: bytearray(1 << 60).clear())
+
+
+def leaves_a_child(context: RankContext) -> None:
+    """The rank's own child, of the same command line, outlives the rank."""
+
+    def bad() -> None:
+        if os.fork() == 0:
+            time.sleep(1000)
+        os.abort()
+
+    _iterate(context, 1000, bad)
 
 
 def dies(context: RankContext) -> None:
@@ -108,14 +128,14 @@ def raises_before_connecting(context: RankContext) -> None:
     context.connect()
 
 
-def _iterate(context: RankContext, iterations: int, bad: Callable[[], None]) -> None:
+def _iterate(context: RankContext, iterations: int, bad: Callable[[], None] | None = None) -> None:
     world = context.connect()
     context.send({"pid": os.getpid()})
     for iteration in range(iterations):
         total = world.all_reduce(torch.ones(4), purpose="control").wait()
         assert total[0] == context.size
         context.progress(iteration)
-        if (context.rank, iteration) == (BAD, AFTER):
+        if bad is not None and (context.rank, iteration) == (BAD, AFTER):
             context.send({"bad at": time.monotonic()})
             bad()
         time.sleep(0.01)
