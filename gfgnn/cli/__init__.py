@@ -1,4 +1,4 @@
-"""The command line: ``gfgnn train``, ``gfgnn predict``, ``gfgnn data``. Every command is a call of the public API."""
+"""The command line: ``gfgnn train``, ``predict``, ``partition``, ``data``. Every command is a call of the public API."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import typer
 from gfgnn._version import __version__
 from gfgnn.cli.data import data_app
 from gfgnn.cli.errors import friendly
+from gfgnn.cli.partition import partition_command
 from gfgnn.cli.predict import predict_command
 from gfgnn.cli.train import train_command
 
@@ -22,6 +23,7 @@ app = typer.Typer(
 )
 app.command("train")(friendly(train_command))
 app.command("predict")(friendly(predict_command))
+app.command("partition")(friendly(partition_command))
 app.add_typer(data_app, name="data")
 
 

@@ -58,8 +58,13 @@ def check_partition(partition: Partition, graph: Graph, num_parts: int) -> None:
     """Raises :class:`InputError` unless ``partition`` divides exactly this graph into ``num_parts`` parts."""
     if partition.num_parts != num_parts:
         raise InputError(f"the partition has {partition.num_parts} parts; {num_parts} are needed.")
+    check_fingerprint(partition.fingerprint, graph)
     check_assignment(partition.assignment, graph.num_nodes, num_parts)
-    found, wanted = partition.fingerprint, fingerprint(graph)
+
+
+def check_fingerprint(found: str, graph: Graph) -> None:
+    """Raises :class:`InputError` unless ``found`` is the fingerprint of ``graph``."""
+    wanted = fingerprint(graph)
     if found != wanted:
         raise InputError(
             f"the partition is of another graph: its fingerprint is {found}, that of {graph.name} is {wanted}. "
