@@ -1,4 +1,4 @@
-"""The command line: ``gfgnn train``, ``predict``, ``partition``, ``data``. Every command is a call of the public API."""
+"""The command line: ``gfgnn train``, ``predict``, ``partition``, ``data``. Every command calls the public API."""
 
 from __future__ import annotations
 
