@@ -37,7 +37,7 @@ def host_store(port: int = 0) -> dist.TCPStore:
         return dist.TCPStore("localhost", port, is_master=True, wait_for_workers=False)
     except RuntimeError as error:
         raise InputError(
-            f"port must be one that is free, or 0 for any; {port} cannot be used: {_summary(error)}"
+            f"port must be free, or 0 for any that is; {port} is in use or not allowed ({_summary(error)})."
         ) from error
 
 
@@ -75,7 +75,7 @@ class TorchCommunicator:
         try:
             self._backend = _connect(store, rank, size, timeout, self._device)
         except RuntimeError as error:
-            raise _failure("connecting", timeout, error) from error
+            raise _failure(f"rank {rank} connecting", timeout, error) from error
 
     @classmethod
     def connect(

@@ -32,12 +32,20 @@ def run_processes(
     *,
     timeout: float = 20.0,
     wait: float = 60.0,
+    hung: int | None = None,
     device: str = "cpu",
     torchrun: bool = False,
 ) -> list[Outcome]:
-    """Starts ``size`` processes, connects them, runs ``function`` on each and ends those that have not after ``wait``.
+    """Starts ``size`` processes, connects them, runs ``function`` on each and kills those that do not end.
 
-    With ``torchrun`` they connect by environment variables, as torchrun sets them.
+    Args:
+        size: number of ranks.
+        function: gets the communicator.
+        timeout: of the communicator.
+        wait: seconds after which processes are killed.
+        hung: a rank that is known to hang: it is killed when the others have ended.
+        device: cpu, or cuda: one for each rank.
+        torchrun: connect by environment variables, as torchrun sets them.
     """
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload(["gfgnn.comm.torch", "gfgnn.comm.grid", "pytest"])  # takes seconds, once
@@ -52,13 +60,13 @@ def run_processes(
         there.close()
         ranks.append((process, here))
     end = time.monotonic() + wait
-    outcomes = [_answer(here, end) for _, here in ranks]
-    for (process, _), outcome in zip(ranks, outcomes, strict=True):
-        process.join(max(0.0, end - time.monotonic()))
+    outcomes = [Outcome() if rank == hung else _answer(here, end) for rank, (_, here) in enumerate(ranks)]
+    for rank, (process, _) in enumerate(ranks):
+        process.join(0.0 if rank == hung else max(0.0, end - time.monotonic()))
         if process.is_alive():
             process.kill()
             process.join()
-        outcome.exitcode = process.exitcode
+        outcomes[rank].exitcode = process.exitcode
     return outcomes
 
 
