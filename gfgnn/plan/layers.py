@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from gfgnn.checks import InputError, check_count
 
-#: Relative difference up to which two bottlenecks, or two sums of squares, are equal: a little more than rounding.
+#: Relative difference up to which bottlenecks, or sums of squares, are equal: a little above rounding.
 EQUAL = 1e-10
 
 Array = NDArray[np.float64]
@@ -22,14 +22,14 @@ def split_layers(
     """Splits B blocks into contiguous stages so that the slowest stage is as quick as possible.
 
     The *bottleneck* ``max_s cost_s`` is made smallest by dynamic programming over suffixes,
-    ``best_s[i] = min_j max(cost(i, j), best_{s-1}[j])``; among equal bottlenecks the same recursion with sums of
-    squares finds the most even split, and among those the earliest cuts are taken. Exact, deterministic,
+    ``best_s[i] = min_j max(cost(i, j), best_{s-1}[j])``; among equal bottlenecks the same recursion with sums
+    of squares finds the most even split, and among those the earliest cuts are taken. Exact, deterministic,
     O(stages B^2).
 
     Args:
         costs: of each block, not negative, in any unit.
         num_stages: 1 to B; no stage is empty.
-        transfer: cost of a cut after each block but the last, ``[B - 1]``, added to the stages on both its sides.
+        transfer: cost of a cut after each block but the last, ``[B - 1]``, added to the stages on both sides.
 
     Returns:
         bounds ``(0, b_1, ..., B)``: stage s has the blocks ``bounds[s]`` to ``bounds[s + 1] - 1``.
@@ -67,7 +67,7 @@ def _stage_costs(costs: Sequence[float], transfer: Sequence[float] | None) -> Ar
 
 
 def _best(cost: Array, num_stages: int, combine: Callable[[Array, Array], Array]) -> list[Array]:
-    """Entry s - 1, ``[B + 1]``: the least combined cost of the blocks from i on in s stages; infinite where none is."""
+    """Entry s - 1, ``[B + 1]``: the least cost of blocks i, ... in s stages; infinite where too few."""
     tables = [cost[:, -1]]
     for _ in range(num_stages - 1):
         tables.append(combine(cost, tables[-1]).min(axis=1))
@@ -79,8 +79,8 @@ def check_stages(num_stages: int, num_blocks: int) -> None:
     check_count("stages", num_stages, 1)
     if num_stages > num_blocks:
         raise InputError(
-            f"stages > layers: {num_stages} stages need a block each, and the network has {num_blocks}, encoder and "
-            f"output included; use 1 to {num_blocks} stages."
+            f"stages > layers: {num_stages} stages need a block each, and the network has {num_blocks}, "
+            f"encoder and output included; use 1 to {num_blocks} stages."
         )
 
 
@@ -93,8 +93,8 @@ def check_bounds(bounds: Sequence[int], num_blocks: int, num_stages: int) -> tup
     check_stages(num_stages, num_blocks)
     if len(bounds) != num_stages + 1:
         raise InputError(
-            f"{num_stages} stages need {num_stages - 1} stage bounds, the first block of each stage after the first; "
-            f"got {_shown(bounds)}."
+            f"{num_stages} stages need {num_stages - 1} stage bounds, the first block of each stage after "
+            f"the first; got {_shown(bounds)}."
         )
     if bounds[0] != 0 or bounds[-1] != num_blocks or any(a >= b for a, b in pairwise(bounds)):
         raise InputError(
@@ -109,7 +109,7 @@ def _shown(bounds: Sequence[int]) -> str:
 
 
 def parse_bounds(text: str, num_blocks: int, num_stages: int) -> tuple[int, ...]:
-    """The bounds that ``--stage-bounds`` states: the first block of each stage after the first, such as ``5,9,13``.
+    """The bounds that ``--stage-bounds`` states: the first block of each stage after the first, ``5,9,13``.
 
     Raises:
         InputError: no list of whole numbers, or see :func:`check_bounds`.
