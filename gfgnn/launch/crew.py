@@ -64,24 +64,26 @@ class Crew:
             timeout=timeout,
             port=port,
             device=device,
-            path=sys.path,
+            path=[str(entry) for entry in sys.path],
             parent=os.getpid(),
             table=table,
             events=writers[0],
             reports=writers[1:],
         )
-        with self.log.open("wb") as log:
-            self._zygote = subprocess.Popen(
-                [sys.executable, "-c", _BOOT, "gfgnn.launch", str(folder)],
-                stdin=subprocess.PIPE,
-                stdout=log,
-                stderr=log,
-                pass_fds=[table, *writers],
-                start_new_session=True,
-                env=_environment(threads),
-            )
-        for writer in writers:
-            os.close(writer)
+        try:
+            with self.log.open("wb") as log:
+                self._zygote = subprocess.Popen(
+                    [sys.executable, "-c", _BOOT, "gfgnn.launch", str(folder)],
+                    stdin=subprocess.PIPE,
+                    stdout=log,
+                    stderr=log,
+                    pass_fds=[table, *writers],
+                    start_new_session=True,
+                    env=_environment(threads),
+                )
+        finally:
+            for writer in writers:
+                os.close(writer)
         assert self._zygote.stdin is not None
         with suppress(BrokenPipeError):  # it did not even start: its log says why
             self._zygote.stdin.write(json.dumps(asdict(spec)).encode() + b"\n")
@@ -136,8 +138,9 @@ class Crew:
         for key in list(self._selector.get_map().values()):
             os.close(key.fd)
         self._selector.close()
-        if self.log.stat().st_size == 0:
-            self.log.unlink()
+        with suppress(OSError):
+            if self.log.stat().st_size == 0:
+                self.log.unlink()
 
     def _wait_for_last_words(self) -> None:
         """Waits until the ranks have gone, which nobody but the zygote is told: their ends of the pipes close."""
