@@ -8,6 +8,8 @@ from numpy.typing import DTypeLike, NDArray
 from gfgnn.checks import InputError
 from gfgnn.graph.partition.problem import PartitionProblem
 
+FEWEST_NODES = 4  #: in the smallest part, for METIS
+
 
 def check_problem(problem: PartitionProblem) -> None:
     """Raises :class:`InputError` unless every array has its type and length and the structure is symmetric.
@@ -46,10 +48,13 @@ def exceeded_limit(problem: PartitionProblem, index_dtype: DTypeLike) -> str | N
 def degenerate(problem: PartitionProblem) -> str | None:
     """Why METIS should not be asked, or None where it can be.
 
-    On such problems it bisects sets without nodes, for which it prints to standard output and leaves parts empty.
+    On such problems it bisects sets without nodes, for which it prints to standard output and leaves parts empty, or
+    answers far from balanced.
     """
     if problem.indices.size == 0:
         return "the graph has no edges"
+    if problem.num_nodes * problem.shares.min() < FEWEST_NODES:
+        return f"the smallest part should have fewer than {FEWEST_NODES} nodes"
     heaviest = problem.weights.max(axis=0) / problem.weights.sum(axis=0)
     if heaviest.max() > problem.shares.min() * (1 + 1e-9):
         return "a single node weighs more than the smallest part should"
