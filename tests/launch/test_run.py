@@ -87,7 +87,8 @@ def test_ranks_that_finish_fail_early_or_wait_in_vain(tmp_path: Path) -> None:
     error = runs["disagrees"].error
     assert isinstance(error, RankFailure)
     assert error.rank in (0, 1)
-    assert "raised CommError: barrier: nothing from another rank for 3.2 s after iteration 0" in str(error)
+    assert "raised CommError: barrier" in str(error)
+    assert "3.2 s" in str(error)  # and no broken connection: ranks that have finished stay
 
     error = runs["no_such_function"].error
     assert isinstance(error, RankFailure)
