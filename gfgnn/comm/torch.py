@@ -48,6 +48,9 @@ class TorchCommunicator:
     operation has this time from its start, not from ``wait``: ranks may be apart by no more than that. On CUDA,
     ``wait`` orders the device's work and does not block; there NCCL's watchdog ends the process after ``timeout``.
 
+    After :class:`CommError` a rank should close, or end, soon: others may wait for it, as a failure is seen only by
+    the ranks that talk to the one that failed.
+
     Sums are the same bits on all ranks, and in every run with the same size.
 
     Args:

@@ -118,10 +118,21 @@ def test_threads_leave_nothing_behind() -> None:
         comm.close()
     assert len(hub) == 1
     groups = [comm.group([0, 1]) for comm in pair]
-    pair[0].exchange([(1, torch.ones(1))], [], purpose="stage")
+    groups[0].exchange([(1, torch.ones(1))], [], purpose="stage")
     for comm in pair:
         comm.close()
     assert len(hub) == 0, "closing the world closes its groups"
+
+
+def test_threads_a_timeout_ends_all_ranks() -> None:
+    hub = Hub()
+    pair = [ThreadCommunicator(hub, rank, 2, timeout=0.1) for rank in range(2)]
+    with pytest.raises(CommError, match="barrier: nothing from rank 1 for"):
+        pair[0].barrier()
+    for comm in pair:
+        with pytest.raises(CommError, match=r"all_reduce \(gram\): another rank failed.*barrier") as raised:
+            comm.all_reduce(torch.ones(1), purpose="gram")
+        assert not raised.value.timed_out
 
 
 @pytest.mark.parametrize("size", [2, 4])
