@@ -46,7 +46,7 @@ def test_citeseer_is_cut_far_below_random(citeseer: Graph, method: str, most: fl
     assert partition.report.balance["nodes"] <= 1.031
 
 
-@pytest.mark.parametrize(("method", "most"), [("pymetis", 0.27), ("metis", 0.27), ("ldg", 0.4)])
+@pytest.mark.parametrize(("method", "most"), [("pymetis", 0.27), ("metis", 0.27), ("ldg", 0.28)])
 def test_communities_are_found(communities: Graph, method: str, most: float) -> None:
     report = partition_nodes(communities, 4, method=method).report
     assert report.cut_share < most  # random: 0.75

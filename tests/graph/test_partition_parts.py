@@ -92,6 +92,17 @@ def test_an_empty_part_takes_whole_pieces_first() -> None:
     assert problem.count_cut(mended) == 0
 
 
+@pytest.mark.parametrize("first", [0, 10])
+def test_small_pieces_go_before_a_large_one(first: int) -> None:
+    """A path of 20 nodes and two of 5, in either order of numbers: the short ones fill the empty part exactly."""
+    lengths = [20, 5, 5] if first == 0 else [5, 5, 20]
+    starts = np.cumsum([0, *lengths[:-1]])
+    edges = [(s + i, s + i + 1) for s, length in zip(starts, lengths, strict=True) for i in range(length - 1)]
+    problem = problem_of(undirected(edges, 30), [2, 1])
+    mended, _ = repair(problem, np.zeros(30, dtype=np.int64))
+    assert np.flatnonzero(mended == 0).tolist() == list(range(first, first + 20))
+
+
 def test_what_an_empty_part_takes_is_connected() -> None:
     problem = problem_of(NASTY["path"], [1, 1, 1])
     mended, note = repair(problem, np.repeat([0, 2], [13, 12]))
@@ -142,6 +153,18 @@ def test_ldg_keeps_the_capacity_and_uses_the_structure() -> None:
     assert (problem.load(assignment) <= problem.capacity).all()
     shuffled = np.random.default_rng(0).permutation(assignment)
     assert problem.count_cut(assignment) < 0.7 * problem.count_cut(shuffled)
+
+
+def test_label_propagation_ends_where_no_move_helps() -> None:
+    """Two cliques of six: a node in the wrong one goes home, and then nothing moves."""
+    cliques = [(c + i, c + j) for c in (0, 6) for i in range(6) for j in range(i)]
+    stream = ldg.Stream(problem_of(undirected(cliques, 12), [1, 1], imbalance=0.5))
+    nodes, cut_well = np.arange(12), np.repeat([0, 1], 6)
+    stream.move(nodes, np.where(nodes == 3, 1, cut_well))
+    assert stream.refine(nodes) == 1
+    assert np.array_equal(stream.assignment, cut_well)
+    assert stream.load.ravel().tolist() == [6, 6]
+    assert stream.refine(nodes) == 0
 
 
 @pytest.mark.parametrize("directed", [False, True])

@@ -30,7 +30,7 @@ def assign(problem: PartitionProblem) -> NDArray[np.int64]:
     """
     rng = np.random.default_rng(problem.seed)
     orders = [rng.permutation(problem.num_nodes), breadth_first(problem.matrix())]
-    answers = [_Stream(problem).run(order, rng) for order in orders]
+    answers = [Stream(problem).run(order, rng) for order in orders]
     return min(answers, key=problem.count_cut)
 
 
@@ -39,7 +39,7 @@ def breadth_first(matrix: object) -> NDArray[np.int64]:
     return reverse_cuthill_mckee(matrix, symmetric_mode=True)[::-1].astype(np.int64)
 
 
-class _Stream:
+class Stream:
     """One assignment in the making, with the load ``[K, R]`` of its parts."""
 
     def __init__(self, problem: PartitionProblem) -> None:
