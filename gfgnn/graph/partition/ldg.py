@@ -76,19 +76,23 @@ class Stream:
         self.capacity = self.problem.capacity
 
     def place(self, nodes: NDArray[np.int64]) -> None:
-        """Gives new nodes a part; those that a full part turns away try their next best."""
+        """Gives new nodes a part; those that the one they want turns away choose again among those with room."""
         slack = 1 - (self.load / self.capacity).max(axis=1)
         # The small constant sends nodes without placed neighbours to the emptiest part.
         score = (self.neighbour_counts(nodes) + 1e-3) * slack
-        for _ in range(self.problem.num_parts):
-            wanted = score.argmax(axis=1)
-            fits = self.fits(nodes, wanted, score.max(axis=1))
+        while nodes.size:
+            score[self.has_no_room(nodes)] = -np.inf
+            wanted, best = score.argmax(axis=1), score.max(axis=1)
+            possible = np.isfinite(best)
+            self.place_anywhere(nodes[~possible])
+            nodes, score, wanted, best = nodes[possible], score[possible], wanted[possible], best[possible]
+            fits = self.fits(nodes, wanted, best)
             self.move(nodes[fits], wanted[fits])
-            score[np.arange(nodes.size), wanted] = -np.inf
             nodes, score = nodes[~fits], score[~fits]
-            if nodes.size == 0:
-                return
-        for node in nodes:  # no part has room: heavy nodes, or constraints that contradict each other
+
+    def place_anywhere(self, nodes: NDArray[np.int64]) -> None:
+        """Puts nodes for which no part has room (heavy ones, or constraints that clash) where they overfill least."""
+        for node in nodes:
             relative = (self.load + self.problem.weights[node]) / self.target
             self.move(np.array([node]), np.array([relative.max(axis=1).argmin()]))
 
@@ -97,8 +101,7 @@ class Stream:
         counts = self.neighbour_counts(nodes)
         row, home = np.arange(nodes.size), self.assignment[nodes]
         at_home = counts[row, home]
-        room = self.capacity - self.load
-        counts[(self.problem.weights[nodes][:, None, :] > room).any(axis=2)] = -1
+        counts[self.has_no_room(nodes)] = -1
         wanted = counts.argmax(axis=1)
         gain = counts[row, wanted] - at_home
         better = gain > 0
@@ -106,6 +109,10 @@ class Stream:
         fits = self.fits(nodes, wanted, gain)
         self.move(nodes[fits], wanted[fits])
         return int(fits.sum())
+
+    def has_no_room(self, nodes: NDArray[np.int64]) -> NDArray[np.bool_]:
+        """Whether each node is too heavy for what is left of each part, ``[len(nodes), K]``."""
+        return np.asarray((self.problem.weights[nodes][:, None, :] > self.capacity - self.load).any(axis=2))
 
     def neighbour_counts(self, nodes: NDArray[np.int64]) -> NDArray[np.int64]:
         """How many neighbours of each node are in each part, ``[len(nodes), K]``; unplaced ones do not count."""
