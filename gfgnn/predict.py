@@ -12,10 +12,10 @@ from torch import Tensor
 
 from gfgnn.checkpoint import atomic_write, load_model
 from gfgnn.checks import InputError, check_device
+from gfgnn.forward import forward
 from gfgnn.graph.graph import Graph
 from gfgnn.model.build import Model
-from gfgnn.model.forward import forward
-from gfgnn.model.problem import prepare
+from gfgnn.problem import prepare
 from gfgnn.result import Result
 
 

@@ -17,13 +17,13 @@ from torch import Tensor
 from gfgnn import metrics
 from gfgnn.checks import InputError, check_device
 from gfgnn.config import ModelConfig, TrainConfig
+from gfgnn.forward import forward
 from gfgnn.graph.graph import Graph
 from gfgnn.graph.validate import check_trainable
 from gfgnn.interrupts import held
 from gfgnn.model.build import Model, build_model
-from gfgnn.model.forward import forward
-from gfgnn.model.problem import Problem, prepare, training_targets
 from gfgnn.ops.memory import keep_freed_memory
+from gfgnn.problem import Problem, prepare, training_targets
 from gfgnn.result import Result, peak_rss_bytes
 from gfgnn.solver.base import Solver
 
@@ -205,13 +205,13 @@ class _Run:
 def evaluate(problem: Problem, weights: dict[str, Tensor]) -> dict[str, float | None]:
     """Losses and scores of the feed-forward network on each split; None where a split has no label."""
     with torch.inference_mode():
-        scores, task, y = forward(problem, weights), problem.model.task, problem.graph.y
+        scores, task, y = forward(problem, weights), problem.model.task, problem.y
         values: dict[str, float | None] = {
             "loss": float(metrics.loss(task, scores[problem.train_index], problem.targets)),
             "val_loss": None,
         }
         if problem.val_index.numel():
-            targets = training_targets(problem.graph, problem.val_index.cpu()).to(scores.device)
+            targets = training_targets(problem.model, problem.y[problem.val_index.cpu()]).to(scores.device)
             values["val_loss"] = float(metrics.loss(task, scores[problem.val_index], targets))
         splits = {"train": problem.train_index, "val": problem.val_index, "test": problem.test_index}
         for name, index in splits.items():

@@ -18,7 +18,7 @@ from gfgnn.baseline.network import Network, Tensors
 from gfgnn.baseline.optimizer import Group, adam_step, make_group
 from gfgnn.baseline.settings import PUBLISHED, AdamSettings, resolve
 from gfgnn.config import AdamConfig
-from gfgnn.model.problem import Problem
+from gfgnn.problem import Problem
 from gfgnn.solver.base import StepInfo
 
 

@@ -10,9 +10,10 @@ from torch.nn import functional as F
 
 from gfgnn.baseline.products import FirstLayer, Operator, drop, restrict, scaled, times
 from gfgnn.baseline.settings import AdamSettings
+from gfgnn.graph.propagation import Propagation
 from gfgnn.model.blocks import Block, activate
 from gfgnn.model.build import initial_weights
-from gfgnn.model.problem import Problem
+from gfgnn.problem import Problem
 
 BN_MOMENTUM = 0.1  #: share of the newest statistics in the running ones, as in torch
 BN_EPS = 1e-5
@@ -34,6 +35,7 @@ class Network:
         self.blocks = problem.model.blocks
         rows = problem.train_index
         self.first = FirstLayer(problem, settings.dropout_input, rows if len(self.blocks) == 1 else None)
+        assert isinstance(problem.propagation, Propagation), "the baseline runs on one device"
         uses_graph = self.blocks[-1].propagate != "none" and len(self.blocks) > 1
         self.output_propagation = restrict(problem.propagation, rows) if uses_graph else None
         alphas = {block.alpha for block in self.blocks if block.propagate == "initial"}
@@ -106,7 +108,7 @@ class Network:
         return transform(block, self.output_propagation, h, weight, bias, rows=rows)
 
     def effective_weights(self, parameters: Tensors, running: Tensors) -> Tensors:
-        """Weights for :func:`gfgnn.model.forward.forward`: W' expanded, batch normalisation folded in.
+        """Weights for :func:`gfgnn.forward.forward`: W' expanded, batch normalisation folded in.
 
         Running statistics are used, as torch does in evaluation mode:
         ``W gamma / std`` and ``shift + (b - mean) gamma / std``.

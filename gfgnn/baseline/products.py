@@ -10,8 +10,8 @@ from torch import Tensor
 
 from gfgnn.graph.propagation import Propagation
 from gfgnn.model.inputs import Inputs
-from gfgnn.model.problem import Problem
 from gfgnn.ops.spmm import rows_of, spmm, transpose
+from gfgnn.problem import Problem
 
 #: Dense features with a smaller share of non-zeros are dropped as sparse ones.
 SPARSE_BELOW = 0.2

@@ -2,13 +2,44 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
+from typing import Protocol
 
+import scipy.sparse
 import torch
 from torch import Tensor
 
 from gfgnn.graph.graph import Graph
-from gfgnn.ops.spmm import csr, spmm, transpose, with_values
+from gfgnn.ops.spmm import csr, rows_of, spmm, to_scipy, transpose, with_values
+
+#: A product with a fixed sparse matrix.
+Product = Callable[[Tensor], Tensor]
+
+
+class Propagator(Protocol):
+    """What networks and solvers use of S: the methods of :class:`Propagation`, which says what they mean.
+
+    Where the nodes are spread over parts, tensors hold the rows of this part's nodes, and every part must call.
+    """
+
+    @property
+    def num_nodes(self) -> int: ...
+
+    def apply(self, h: Tensor) -> Tensor: ...
+
+    def adjoint(self, q: Tensor) -> Tensor: ...
+
+    def apply_sparse(self, table: scipy.sparse.csr_matrix) -> scipy.sparse.csr_matrix: ...
+
+    def carry(self, mass: Tensor) -> Tensor: ...
+
+    def rows(self, index: Tensor) -> tuple[Product, Product]: ...
+
+    def to(self, dtype: torch.dtype, device: torch.device | str) -> Propagator: ...
+
+    def for_purpose(self, purpose: str) -> Propagator: ...
 
 
 @dataclass(frozen=True, eq=False)
@@ -38,6 +69,15 @@ class Propagation:
         """``S' q``."""
         return spmm(self.matrix_t, q)
 
+    def apply_sparse(self, table: scipy.sparse.csr_matrix) -> scipy.sparse.csr_matrix:
+        """``S table`` for a sparse ``table`` ``[N, F]``."""
+        return to_scipy(self.matrix) @ table
+
+    def rows(self, index: Tensor) -> tuple[Product, Product]:
+        """Products with the rows S[index], ``[N, d] -> [k, d]``, and with their transpose, ``[k, d] -> [N, d]``."""
+        matrix = rows_of(self.matrix, index)
+        return partial(spmm, matrix), partial(spmm, transpose(matrix))
+
     def carry(self, mass: Tensor) -> Tensor:
         """Node weights one propagation earlier: ``u^-1 * |S|'(mass * v)`` with ``v = |S| u``, ``[N]``.
 
@@ -56,6 +96,10 @@ class Propagation:
         symmetric = self.matrix_t is self.matrix
         matrix_t = matrix if symmetric else _converted(self.matrix_t, dtype, device)
         return Propagation(matrix, matrix_t, self.scale.to(device=device, dtype=dtype))
+
+    def for_purpose(self, purpose: str) -> Propagation:
+        """Itself: nothing is sent, whatever for."""
+        return self
 
 
 def _converted(matrix: Tensor, dtype: torch.dtype, device: torch.device | str) -> Tensor:

@@ -11,12 +11,13 @@ Every family of :mod:`gfgnn.model.build` is made of these.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
-from gfgnn.graph.propagation import Propagation
+from gfgnn.graph.propagation import Propagator
 
 PROPAGATIONS = ("none", "graph", "initial", "concat", "power", "hops")
 LEAKY_SLOPE = 0.01
@@ -63,6 +64,11 @@ class Block:
         return self.in_channels
 
 
+def looks_back(blocks: Iterable[Block]) -> bool:
+    """Whether any of the blocks looks at H_0."""
+    return any(block.propagate == "initial" for block in blocks)
+
+
 def activate(z: Tensor, activation: str) -> Tensor:
     """The activation, elementwise and positively homogeneous (the gauge step relies on that)."""
     if activation == "relu":
@@ -72,7 +78,7 @@ def activate(z: Tensor, activation: str) -> Tensor:
     return z
 
 
-def propagate(block: Block, propagation: Propagation, h: Tensor, h0: Tensor | None = None) -> Tensor:
+def propagate(block: Block, propagation: Propagator, h: Tensor, h0: Tensor | None = None) -> Tensor:
     """T of ``block`` from the activations below ``h`` ``[N, in_channels]``; ``h0`` is the output of block 0."""
     if block.propagate == "none":
         return h
@@ -89,7 +95,7 @@ def propagate(block: Block, propagation: Propagation, h: Tensor, h0: Tensor | No
     return hops[-1] if block.propagate == "power" else torch.cat(hops, dim=1)
 
 
-def propagate_adjoint(block: Block, propagation: Propagation, q: Tensor) -> tuple[Tensor, Tensor | None]:
+def propagate_adjoint(block: Block, propagation: Propagator, q: Tensor) -> tuple[Tensor, Tensor | None]:
     """The transpose of :func:`propagate`: what ``q`` ``[N, fan_in]`` means for the activations below and for H_0.
 
     Returns:
@@ -106,7 +112,7 @@ def propagate_adjoint(block: Block, propagation: Propagation, q: Tensor) -> tupl
     return propagation.adjoint(gathered).add_(own), None
 
 
-def carry(block: Block, propagation: Propagation, mass: Tensor) -> tuple[Tensor, Tensor | None]:
+def carry(block: Block, propagation: Propagator, mass: Tensor) -> tuple[Tensor, Tensor | None]:
     """Node weights of the activations below (and of H_0) from the node weights ``mass`` ``[N]`` of T.
 
     ``sum_i mass_i |shift of T_i|^2 <= sum_j below_j |shift of H_{l-1, j}|^2 + sum_j initial_j |shift of H_{0, j}|^2``

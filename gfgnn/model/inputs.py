@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
@@ -10,7 +10,7 @@ import scipy.sparse
 import torch
 from torch import Tensor
 
-from gfgnn.graph.propagation import Propagation
+from gfgnn.graph.propagation import Propagator
 from gfgnn.model.blocks import Block, propagate
 from gfgnn.ops.spmm import spmm, to_scipy, transpose
 
@@ -35,9 +35,13 @@ class Inputs:
     """
 
     block: Block
-    propagation: Propagation
+    propagation: Propagator
     features: Tensor
     table: Tensor | None
+
+    def for_purpose(self, purpose: str) -> Inputs:
+        """The same, with what its products send booked under another purpose."""
+        return replace(self, propagation=self.propagation.for_purpose(purpose))
 
     @property
     def fan_in(self) -> int:
@@ -83,12 +87,11 @@ class Inputs:
     @cached_property
     def _sparse_table(self) -> scipy.sparse.csr_matrix:
         """T of sparse features, written out; only the set-up of a solver needs it."""
-        s = to_scipy(self.propagation.matrix)
         hops = [to_scipy(self.features)]
         for _ in range(self._depth if self.block.propagate == "power" else self._num_hops - 1):
-            hops.append(s @ hops[-1])
+            hops.append(self.propagation.apply_sparse(hops[-1]))
         if self.block.propagate == "graph":
-            return s @ hops[0]
+            return self.propagation.apply_sparse(hops[0])
         return (
             hops[-1] if self.block.propagate in ("none", "power") else scipy.sparse.hstack(hops, format="csr")
         )
@@ -131,7 +134,7 @@ class Inputs:
         return self.block.hops if self.block.propagate == "power" else 1
 
 
-def make_inputs(block: Block, propagation: Propagation, features: Tensor) -> Inputs:
+def make_inputs(block: Block, propagation: Propagator, features: Tensor) -> Inputs:
     """The inputs of the first block ``block``; dense features are propagated here, once."""
     if features.layout == torch.sparse_csr:
         return Inputs(block, propagation, features, None)

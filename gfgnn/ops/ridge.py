@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
@@ -39,20 +40,31 @@ def mean_diagonal(gram: Tensor) -> Tensor:
 
 
 def moments(t: Tensor, c: Tensor, r: Tensor, centred: bool) -> Moments:
-    """The moments of ``t`` ``[N, p]``, weights ``c`` ``[N]`` and *weighted* shifts ``r = c * D`` ``[N, d]``.
+    """The moments of ``t`` ``[N, p]``, weights ``c`` ``[N]`` and *weighted* shifts ``r = c * D`` ``[N, d]``."""
+    return moments_from(moment_sums(t, c, r, centred))
 
-    The sums over N are taken in the inputs' precision, everything after them in float64.
+
+def moment_sums(t: Tensor, c: Tensor, r: Tensor, centred: bool) -> list[Tensor]:
+    """The sums over rows that :func:`moments_from` needs, in float64; those of several sets of rows may be added up.
+
+    ``T'CT``, ``T'R`` and ``1'C1``; where centred, ``1'CT`` and ``1'R`` too. They are taken in the inputs' precision.
     """
-    gram = (t.t() @ (t * c[:, None])).double()
-    cross = (t.t() @ r).double()
-    # kept above zero: where no row counts, all means are zero
-    total = c.sum().double().clamp(min=torch.finfo(torch.float64).tiny)
-    mean, shift = torch.zeros_like(gram[0]), torch.zeros_like(cross[0])
+    sums = [t.t() @ (t * c[:, None]), t.t() @ r, c.sum()]
     if centred:
-        mean, shift = (c @ t).double() / total, r.sum(0).double() / total
-        gram = gram - total * torch.outer(mean, mean)
-        cross = cross - total * torch.outer(mean, shift)
-    return Moments(gram, cross, mean, shift, total)
+        sums += [c @ t, r.sum(0)]
+    return [value.double() for value in sums]
+
+
+def moments_from(sums: Sequence[Tensor]) -> Moments:
+    """The moments that the sums stand for."""
+    gram, cross, total, *centre = sums
+    # kept above zero: where no row counts, all means are zero
+    total = total.clamp(min=torch.finfo(torch.float64).tiny)
+    if not centre:
+        return Moments(gram, cross, torch.zeros_like(gram[0]), torch.zeros_like(cross[0]), total)
+    mean, shift = (value / total for value in centre)
+    gram = gram - total * torch.outer(mean, mean)
+    return Moments(gram, cross - total * torch.outer(mean, shift), mean, shift, total)
 
 
 def solve(gram: Tensor, damping: Tensor, rhs: Tensor) -> Tensor:

@@ -5,10 +5,8 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass
 from typing import Any
 
-import torch
-
 from gfgnn.config import TargetConfig
-from gfgnn.model.problem import Problem
+from gfgnn.problem import Problem
 
 #: Labelled nodes per input feature from which a problem counts as label-rich.
 LABEL_RICH = 4.0
@@ -16,8 +14,6 @@ LABEL_RICH = 4.0
 
 #: Adjusted homophily from which neighbours count as telling each other's label in full.
 HOMOPHILOUS = 0.3
-#: Edges between training nodes that the belief in a homophilous graph is worth.
-PRIOR_EDGES = 20
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -44,22 +40,26 @@ class Settings:
         return asdict(self)
 
 
-def resolve(config: TargetConfig, problem: Problem) -> Settings:
-    """The settings of a run: what ``config`` states, and the rule's choice for everything left at ``auto``."""
-    labelled, fan_in = problem.train_index.numel(), problem.model.num_features
-    ratio = labelled / fan_in
+def resolve(config: TargetConfig, problem: Problem, *, late: bool = False) -> Settings:
+    """The settings of a run: what ``config`` states, and the rule's choice for everything left at ``auto``.
+
+    Args:
+        late: whether stages work on messages of earlier iterations.
+    """
+    facts = problem.facts
+    ratio = facts.num_train / problem.model.num_features
     hidden = max(1, len(problem.model.blocks) - 2)
     # regression's residuals do not saturate, and steps of one fixed size swing around them
     rich = ratio >= LABEL_RICH and problem.model.task != "regression"
     step = config.step if config.step != "auto" else ("polar" if rich else "sweep")
-    signal = min(1.0, max(0.03, label_homophily(problem) / HOMOPHILOUS))
+    signal = min(1.0, max(0.03, facts.homophily / HOMOPHILOUS))
     scarcity = max(1e-3, 0.3 / (ratio * signal))
     ridge, few = min(1.0, scarcity), scarcity >= 1.0
     if step == "sweep":
         chosen = {
             "ridge_encoder": min(10.0, scarcity), "ridge_hidden": 30.0, "ridge_output": min(3.0, scarcity),
             "dropout_encoder": 0.1 if few else 0.0, "dropout_output": 0.5 if few else 0.0,
-            "momentum": 0.5, "prox": 0.1, "rho": 0.1, "step_size": 1.0 / hidden,
+            "momentum": 0.0 if late else 0.5, "prox": 0.1, "rho": 0.1, "step_size": 1.0 / hidden,
         }  # fmt: skip
     else:
         chosen = {
@@ -78,28 +78,3 @@ def resolve(config: TargetConfig, problem: Problem) -> Settings:
         freeze_hidden=config.freeze_hidden,
         **chosen,
     )
-
-
-def label_homophily(problem: Problem) -> float:
-    """Adjusted homophily of the training labels: 1 where all edges join equal classes, 0 where edges ignore them.
-
-    ``(h - sum p_c^2) / (1 - sum p_c^2)`` with h the share of edges between training nodes whose ends agree and p_c the
-    share of edge ends in class c (Platonov et al. 2023); drawn towards 1 as if by PRIOR_EDGES further edges, since few
-    labels are seldom neighbours. 1 for targets other than classes.
-    """
-    graph = problem.graph
-    if graph.task != "multiclass":
-        return 1.0
-    known = torch.zeros(graph.num_nodes, dtype=torch.bool)
-    known[problem.train_index.cpu()] = True
-    source, target = graph.edge_index
-    inside = known[source] & known[target]
-    ends = graph.y[torch.stack([source[inside], target[inside]])]
-    count = ends.size(1)
-    if count == 0:
-        return 1.0
-    agree = float((ends[0] == ends[1]).double().mean())
-    shares = torch.bincount(ends.flatten(), minlength=graph.num_classes).double() / (2 * count)
-    chance = float(shares.square().sum())
-    adjusted = (agree - chance) / (1.0 - chance) if chance < 1.0 else 1.0
-    return (count * adjusted + PRIOR_EDGES) / (count + PRIOR_EDGES)

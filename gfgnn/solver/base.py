@@ -21,7 +21,7 @@ class Solver(Protocol):
     """Trains a model in iterations.
 
     ``init`` makes the state, ``step`` does one iteration and returns the new state; ``weights`` gives the state's
-    weights in the model's order, ``{name: tensor}``, ready for :func:`gfgnn.model.forward.forward`. The loop exists
+    weights in the model's order, ``{name: tensor}``, ready for :func:`gfgnn.forward.forward`. The loop exists
     once, in :mod:`gfgnn.train`. A state is a dataclass of tensors and numbers; ``step`` may reuse its memory.
     """
 

@@ -21,11 +21,12 @@ def residual(task: str, scores: Tensor, targets: Tensor) -> Tensor:
     return (targets - predict_mean(task, scores)) / CURVATURE[task]
 
 
-def loss(task: str, scores: Tensor, targets: Tensor) -> float:
-    """Mean over the k rows: cross-entropy, the sum of binary cross-entropies, or half the squared error."""
+def loss_sum(task: str, scores: Tensor, targets: Tensor) -> float:
+    """Sum over the k rows: cross-entropy, the sum of binary cross-entropies, or half the squared error."""
     if task == "multiclass":
-        return float(-(torch.log_softmax(scores, dim=1) * targets).sum(1).mean())
-    if task == "multilabel":
-        both = torch.nn.functional.softplus(scores) - scores * targets
-        return float(both.sum(1).mean())
-    return float((scores - targets).square().sum(1).mean() / 2)
+        rows = -(torch.log_softmax(scores, dim=1) * targets)
+    elif task == "multilabel":
+        rows = torch.nn.functional.softplus(scores) - scores * targets
+    else:
+        rows = (scores - targets).square() / 2
+    return float(rows.double().sum())

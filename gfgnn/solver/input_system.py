@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 import torch
 from torch import Tensor
 
+from gfgnn.comm.base import Communicator
+from gfgnn.exchange.sums import sum_over
 from gfgnn.model.inputs import Inputs
 from gfgnn.ops.cg import conjugate_gradient
 from gfgnn.ops.ridge import factor
@@ -22,6 +23,7 @@ class InputSystem:
     """``(T'CT - s m m' + diag(damping))^-1`` for T the propagated features and C the node weights of block 0.
 
     Attributes:
+        parts: the ranks that hold the other rows of T and C; they must make the same calls.
         mean: m ``[fan_in]``, zeros where the block has no bias.
         total: s.
         ridge: ``[fan_in]``, what the weights themselves are charged.
@@ -32,6 +34,7 @@ class InputSystem:
     """
 
     inputs: Inputs
+    parts: Communicator
     c: Tensor
     mean: Tensor
     total: Tensor
@@ -43,8 +46,9 @@ class InputSystem:
 
     def cross(self, r: Tensor) -> tuple[Tensor, Tensor]:
         """``T'r - s m rbar'`` ``[fan_in, d]`` and ``rbar`` ``[d]`` for weighted shifts ``r`` ``[N, d]``."""
-        shift = r.sum(0) / self.total
-        return self.inputs.adjoint(r).sub_(self.total * torch.outer(self.mean, shift)), shift
+        cross, shift = sum_over(self.parts, self.inputs.adjoint(r), r.sum(0))
+        shift = shift / self.total
+        return cross - self.total * torch.outer(self.mean, shift), shift
 
     def solve(self, rhs: Tensor) -> Tensor:
         """The system's solution for ``rhs`` ``[fan_in, d]``."""
@@ -55,27 +59,37 @@ class InputSystem:
     def _product(self, w: Tensor) -> Tensor:
         z = self.inputs.matmul(w).mul_(self.c[:, None])
         centre = self.total * torch.outer(self.mean, self.mean @ w)
-        return self.inputs.adjoint(z).sub_(centre).add_(self.damping[:, None] * w)
+        (image,) = sum_over(self.parts, self.inputs.adjoint(z))
+        return image - centre + self.damping[:, None] * w
 
 
 def make_input_system(
-    inputs: Inputs, c: Tensor, *, centred: bool, ridge: float, dropout: float, prox: float
+    inputs: Inputs,
+    c: Tensor,
+    parts: Communicator,
+    *,
+    centred: bool,
+    ridge: float,
+    dropout: float,
+    prox: float,
 ) -> InputSystem:
-    """Sets the system up.
+    """Sets the system up. Called by every part of the first stage; sends the Gram matrix and a few columns.
 
     The ridge of feature j is ``p/(1-p) sum_i c_i T_ij^2`` (closed-form dropout: the expected square of the noise that
     dropping features with probability p adds) plus ``ridge + prox`` times the mean diagonal.
     """
-    options: dict[str, Any] = {"dtype": c.dtype, "device": c.device}
-    total = c.sum().clamp(min=torch.finfo(c.dtype).tiny)  # where no row counts, all means are zero
-    squares = inputs.square_sums(c)
-    mean = inputs.adjoint(c[:, None]).squeeze(1) / total if centred else torch.zeros(inputs.fan_in, **options)
+    own_sums = inputs.square_sums(c), inputs.adjoint(c[:, None]).squeeze(1), c.sum()
+    squares, weighted, total = sum_over(parts, *own_sums, purpose="setup")
+    total = total.clamp(min=torch.finfo(c.dtype).tiny)  # where no row counts, all means are zero
+    mean = weighted / total if centred else torch.zeros_like(weighted)
     centred_squares = (squares - total * mean.square()).clamp(min=0)
     scale = centred_squares.mean().clamp(min=torch.finfo(c.dtype).tiny)
     charge = dropout / (1 - dropout) * squares + ridge * scale
     damping = charge + prox * scale
     lower = None
     if inputs.fan_in <= GRAM_LIMIT:
-        gram = inputs.gram(c).sub_(total * torch.outer(mean, mean))
-        lower = factor(gram, damping)
-    return InputSystem(inputs, c, mean, total, charge, damping, scale, lower, centred_squares + damping)
+        (gram,) = sum_over(parts, inputs.gram(c), purpose="setup")
+        lower = factor(gram - total * torch.outer(mean, mean), damping)
+    return InputSystem(
+        inputs, parts, c, mean, total, charge, damping, scale, lower, centred_squares + damping
+    )

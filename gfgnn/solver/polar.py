@@ -6,9 +6,9 @@ import torch
 from torch import Tensor
 
 from gfgnn.model.blocks import Block
-from gfgnn.model.problem import Problem
 from gfgnn.ops.ridge import Moments, factor
-from gfgnn.solver.state import Activations, TargetState, Update, Weights
+from gfgnn.problem import Problem
+from gfgnn.solver.state import TargetState, Update, Weights
 from gfgnn.solver.updates import head_update, pass_down, polar_direction
 
 
@@ -56,7 +56,7 @@ class PolarStep:
         return pass_down(new, state.fixed.settings.rho, relative=True)
 
     def encoder(self, state: TargetState, block: Block, r: Tensor) -> Update:
-        settings, system, weight = state.fixed.settings, state.fixed.inputs, state.weights["block0.weight"]
+        settings, system, weight = state.fixed.settings, state.fixed.encoder, state.weights["block0.weight"]
         cross, mean_shift = system.cross(r)
         if not block.bias:  # no bias takes the mean shift, so it must not count in the whitening
             mean_shift = torch.zeros_like(mean_shift)
@@ -69,7 +69,7 @@ class PolarStep:
         change = size * direction.weight - system.solve(decay * weight)
         return Update(change, size * direction.bias if block.bias else None)
 
-    def finish(self, problem: Problem, state: TargetState, acts: Activations, before: Weights) -> Weights:
+    def finish(self, problem: Problem, state: TargetState, rms: float, before: Weights) -> Weights:
         """Nothing to rescale: the next refresh keeps the units at unit spread."""
         return before
 

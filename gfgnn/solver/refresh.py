@@ -5,78 +5,113 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from gfgnn.model.blocks import Block, output_of, propagate, transform
-from gfgnn.model.problem import Problem
+from gfgnn.exchange.sums import sum_over
+from gfgnn.model.blocks import Block, looks_back, output_of, propagate, transform
+from gfgnn.problem import Problem
 from gfgnn.solver.state import Activations, TargetState
 
 #: Rows from which the spread of a pre-activation is measured; of larger graphs every so-many-th row is taken.
 SPREAD_ROWS = 16384
 
 
-def refresh(problem: Problem, state: TargetState, *, unit_spread: bool) -> Activations:
-    """Runs the network forward; the output block for labelled rows only.
+def refresh(
+    problem: Problem, state: TargetState, below: list[Tensor] | None = None, *, unit_spread: bool
+) -> Activations:
+    """Runs this stage's blocks forward; the output block for labelled rows only. Called by every part of the stage.
 
     Args:
+        below: H of the block below this stage, and H_0 where it is needed; nothing in the first stage.
         unit_spread: rescale every unit below the output, weight and bias, so that its pre-activation has variance 1
             (the polar step's form of batch normalisation; the network's weights change, nothing else is kept).
     """
     blocks, head = problem.model.blocks, state.fixed.head
     if len(blocks) == 1:
+        assert head is not None
         scores = problem.inputs.matmul(state.weights["block0.weight"])[head.index]
-        return Activations([], [], scores.new_empty(0), scores + state.weights.get("block0.bias", 0.0))
-    inputs: list[Tensor] = []
-    outputs: list[Tensor] = []
-    for index, block in enumerate(blocks[:-1]):
-        below = outputs[-1] if index else None
-        if below is None:
+        return Activations([], [], None, None, None, scores + state.weights.get("block0.bias", 0.0))
+    received, initial, *_ = *(below or []), None, None
+    acts = Activations([], [], received, initial, None, None)
+    for index in problem.span:
+        block, name = blocks[index], f"block{index}"
+        if index == len(blocks) - 1:
+            assert head is not None
+            acts.head = head.apply(acts.top())
+            acts.scores = transform(
+                acts.head, state.weights[f"{name}.weight"], state.weights.get(f"{name}.bias")
+            )
+        elif index == 0:
             t, z = _encode(problem, state, block, unit_spread)
+            acts.inputs.append(t)
+            acts.outputs.append(output_of(block, z, None))
+            acts.initial = acts.outputs[0] if looks_back(blocks[1:]) else None
         else:
-            t = _drop(state, propagate(block, problem.propagation, below, outputs[0]))
+            h = acts.top()
+            t = _drop(problem, state, index, propagate(block, problem.propagation, h, acts.initial))
             if unit_spread:
-                _normalise(state, index, t[:: _stride(t)] @ state.weights[f"block{index}.weight"], block)
-            z = transform(t, state.weights[f"block{index}.weight"], state.weights.get(f"block{index}.bias"))
-        inputs.append(t)
-        outputs.append(output_of(block, z, below))
-    t = head.apply(outputs[-1])
-    last = f"block{len(blocks) - 1}"
-    scores = transform(t, state.weights[f"{last}.weight"], state.weights.get(f"{last}.bias"))
-    return Activations(inputs, outputs, t, scores)
+                _normalise(problem, state, index, t[spread_rows(problem)] @ state.weights[f"{name}.weight"])
+            z = transform(t, state.weights[f"{name}.weight"], state.weights.get(f"{name}.bias"))
+            acts.inputs.append(t)
+            acts.outputs.append(output_of(block, z, h))
+    return acts
 
 
 def _encode(problem: Problem, state: TargetState, block: Block, unit_spread: bool) -> tuple[Tensor, Tensor]:
     """Block 0: no T to keep, and Z."""
     table = problem.inputs.table
     if unit_spread and table is not None:
-        _normalise(state, 0, table[:: _stride(table)] @ state.weights["block0.weight"], block)
+        _normalise(problem, state, 0, table[spread_rows(problem)] @ state.weights["block0.weight"])
     z = problem.inputs.matmul(state.weights["block0.weight"])
     if unit_spread and table is None:
-        z = z * _normalise(state, 0, z[:: _stride(z)], block)
+        z = z * _normalise(problem, state, 0, z[spread_rows(problem)])
     bias = state.weights.get("block0.bias")
     return z.new_empty(0), z if bias is None else z.add_(bias)
 
 
-def _normalise(state: TargetState, index: int, rows: Tensor, block: Block) -> Tensor:
+def _normalise(problem: Problem, state: TargetState, index: int, rows: Tensor) -> Tensor:
     """Scales block ``index`` so that the given rows of ``T W`` have variance 1 (second moment, without a bias); returns
     the factors ``[d]``."""
-    variance = rows.var(0, correction=0) if block.bias else rows.square().mean(0)
+    count, rows = spread_count(problem), rows.double()
+    sums = [rows.square().sum(0)]
+    if problem.model.blocks[index].bias:
+        sums.append(rows.sum(0))
+    squares, *means = (value / count for value in sum_over(problem.grid.parts, *sums))
+    variance = squares - means[0].square() if means else squares
     mean = float(variance.mean())
     factors = variance.clamp(min=1e-4 * mean + 1e-30).rsqrt()
     # a unit that does not vary at all has no spread to set; growing its bias again and again would end in infinity
-    factors = factors.masked_fill_(variance <= 1e-12 * mean, 1.0)
+    factors = factors.masked_fill_(variance <= 1e-12 * mean, 1.0).to(problem.dtype)
     for name in (f"block{index}.weight", f"block{index}.bias"):
         if name in state.weights:
             state.weights[name] = state.weights[name] * factors
     return factors
 
 
-def _stride(rows: Tensor) -> int:
-    return max(1, rows.size(0) // SPREAD_ROWS)
+def spread_rows(problem: Problem) -> Tensor | slice:
+    """The rows from which spread is measured: those whose number in the whole graph is a multiple of a stride."""
+    stride = _stride(problem.facts.num_nodes)
+    if problem.grid.num_parts == 1:
+        return slice(None, None, stride)
+    return (problem.node_ids % stride == 0).nonzero().squeeze(1)
 
 
-def _drop(state: TargetState, t: Tensor) -> Tensor:
-    """Sampled dropout (Srivastava et al. 2014) of T's entries, where the settings ask for it."""
+def spread_count(problem: Problem) -> int:
+    """How many such rows the whole graph has."""
+    return -(-problem.facts.num_nodes // _stride(problem.facts.num_nodes))
+
+
+def _stride(num_nodes: int) -> int:
+    return max(1, num_nodes // SPREAD_ROWS)
+
+
+def _drop(problem: Problem, state: TargetState, index: int, t: Tensor) -> Tensor:
+    """Sampled dropout (Srivastava et al. 2014) of T's entries, where the settings ask for it.
+
+    Every part draws the mask of the whole graph and keeps its rows, so that a grid drops what one device would.
+    """
     p = state.fixed.settings.sampled_dropout
     if p == 0.0:
         return t
-    keep = torch.rand(t.shape, generator=state.generator, dtype=t.dtype) >= p
-    return t * keep.to(t.device) / (1.0 - p)
+    mix = (state.seed + 1_000_003 * state.iteration + index) % 2**63
+    shape = (problem.facts.num_nodes, t.size(1))
+    keep = torch.rand(shape, generator=torch.Generator().manual_seed(mix), dtype=t.dtype) >= p
+    return t * keep[problem.node_ids.cpu()].to(t) / (1.0 - p)

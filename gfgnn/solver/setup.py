@@ -7,10 +7,10 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from gfgnn.graph.propagation import Propagation
+from gfgnn.exchange.sums import sum_over
+from gfgnn.graph.propagation import Product, Propagator
 from gfgnn.model.blocks import Block, carry, propagate, propagate_adjoint
-from gfgnn.model.problem import Problem
-from gfgnn.ops.spmm import rows_of, spmm, transpose
+from gfgnn.problem import Problem
 from gfgnn.solver.head import CURVATURE
 
 
@@ -21,21 +21,21 @@ class HeadRows:
     Attributes:
         block: the output block.
         index: the labelled rows, ``[k]``.
-        matrix: S[index] as sparse CSR ``[k, N]``, or None where the block does not propagate.
-        matrix_t: its transpose.
+        gather: the product with S[index], ``[N, d] -> [k, d]``, or None where the block does not propagate.
+        scatter: the product with its transpose.
     """
 
     block: Block
     index: Tensor
     num_nodes: int
-    matrix: Tensor | None
-    matrix_t: Tensor | None
+    gather: Product | None
+    scatter: Product | None
 
     def apply(self, h: Tensor) -> Tensor:
         """T of the labelled rows, ``[k, fan_in]``."""
-        if self.matrix is None:
+        if self.gather is None:
             return h[self.index]
-        gathered = spmm(self.matrix, h)
+        gathered = self.gather(h)
         return torch.cat([h[self.index], gathered], dim=1) if self.block.propagate == "concat" else gathered
 
     def message(self, r: Tensor, inverse: Tensor) -> Tensor:
@@ -45,36 +45,34 @@ class HeadRows:
             r: weighted shifts of the scores, ``[k, C]``.
             inverse: ``[C, fan_in]`` from :func:`gfgnn.solver.updates.pass_down`.
         """
-        if self.matrix_t is None:
+        if self.scatter is None:
             return r.new_zeros(self.num_nodes, inverse.size(1)).index_copy_(0, self.index, r @ inverse)
-        gathered = spmm(self.matrix_t, r)
+        gathered = self.scatter(r)
         if self.block.propagate == "graph":
             return gathered @ inverse
         own, other = inverse.chunk(2, dim=1)
         return (gathered @ other).index_add_(0, self.index, r @ own)
 
 
-def make_head_rows(block: Block, propagation: Propagation, index: Tensor) -> HeadRows:
+def make_head_rows(block: Block, propagation: Propagator, index: Tensor) -> HeadRows:
     """Cuts the labelled rows out of S."""
-    matrix = rows_of(propagation.matrix, index) if block.propagate in ("graph", "concat") else None
-    matrix_t = None if matrix is None else transpose(matrix)
-    return HeadRows(block, index, propagation.num_nodes, matrix, matrix_t)
+    gather, scatter = propagation.rows(index) if block.propagate in ("graph", "concat") else (None, None)
+    return HeadRows(block, index, propagation.num_nodes, gather, scatter)
 
 
 def node_weights(problem: Problem, kind: str) -> list[Tensor]:
-    """The weight of every node in every block, ``[blocks][N]``; entry l weighs rows of Z_l.
+    """The weight of every node in every block, ``[blocks][N]``; entry l weighs rows of Z_l. Called by every part.
 
     ``mass``: the labels' weight ``curvature / k`` carried back through the blocks by
     :func:`gfgnn.model.blocks.carry`. ``uniform``: the same total spread evenly over the nodes below the output.
     """
-    blocks, propagation = problem.model.blocks, problem.propagation
-    k, n = problem.train_index.numel(), propagation.num_nodes
+    blocks, facts = problem.model.blocks, problem.facts
+    double = problem.propagation.to(torch.float64, problem.device).for_purpose("setup")
     curvature = CURVATURE[problem.model.task]
-    top = torch.zeros(n, dtype=torch.float64, device=problem.device)
-    top[problem.train_index] = curvature / k
+    top = torch.zeros(double.num_nodes, dtype=torch.float64, device=problem.device)
+    top[problem.train_index] = curvature / facts.num_train
     if kind == "uniform":
-        return [torch.full_like(top, curvature / n)] * (len(blocks) - 1) + [top]
-    double = propagation.to(torch.float64, problem.device)
+        return [torch.full_like(top, curvature / facts.num_nodes)] * (len(blocks) - 1) + [top]
     weights = [top]
     initial = torch.zeros_like(top)
     for block in reversed(blocks[1:]):
@@ -83,19 +81,25 @@ def node_weights(problem: Problem, kind: str) -> list[Tensor]:
             below = (weights[0] + block.skip * below) / (1.0 + block.skip)
         if extra is not None:
             initial += extra
-        weights.insert(0, below * (curvature / below.sum()) if block.propagate == "concat" else below)
+        if block.propagate == "concat":
+            (total,) = sum_over(problem.grid.parts, below.sum(), purpose="setup")
+            below = below * (curvature / total)
+        weights.insert(0, below)
     weights[0] = weights[0] + initial
     return weights
 
 
-def response(problem: Problem, head: HeadRows) -> float:
+def response(problem: Problem) -> float:
     """How much of a label signal survives the trip down to block 0 and up again, with open gates and identity weights.
 
     ``<answer, E> / <E, E>`` on the labelled rows for E the centred targets; 1 where nothing is lost. The sweep step
-    divides the encoder's shift by it.
+    divides the encoder's shift by it. Called by every part of the first stage.
     """
-    e = problem.targets - problem.targets.mean(0)
-    blocks, propagation = problem.model.blocks, problem.propagation
+    parts = problem.grid.parts
+    (total,) = sum_over(parts, problem.targets.sum(0), purpose="setup")
+    e = problem.targets - total / problem.facts.num_train
+    blocks, propagation = problem.model.blocks, problem.propagation.for_purpose("setup")
+    head = make_head_rows(blocks[-1], propagation, problem.train_index)
     n = propagation.num_nodes
 
     def widen(block: Block, q: Tensor) -> Tensor:
@@ -120,15 +124,16 @@ def response(problem: Problem, head: HeadRows) -> float:
     answer = head.apply(h)
     if head.block.propagate == "concat":
         answer = (answer[:, : e.size(1)] + answer[:, e.size(1) :]) / 2
-    energy = (e * e).sum()
-    return float(((answer * e).sum() / energy.clamp(min=1e-30)).clamp(min=1e-6))
+    answered, energy = sum_over(parts, (answer * e).sum(), (e * e).sum(), purpose="setup")
+    return float((answered / energy.clamp(min=1e-30)).clamp(min=1e-6))
 
 
 def reference_weights(problem: Problem) -> dict[str, Tensor]:
-    """What the ridge shrinks each weight towards: the identity for square hidden blocks (half of it on each half of
-    a concatenation), zero elsewhere."""
+    """What the ridge shrinks each weight of this stage's blocks towards: the identity for square hidden blocks (half
+    of it on each half of a concatenation), zero elsewhere."""
     references = {}
-    for index, block in enumerate(problem.model.blocks):
+    for index in problem.span:
+        block = problem.model.blocks[index]
         reference = torch.zeros(block.fan_in, block.out_channels, dtype=problem.dtype, device=problem.device)
         if block.reference == "identity" and block.in_channels == block.out_channels and index > 0:
             share = block.fan_in // block.in_channels

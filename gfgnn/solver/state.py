@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-import torch
 from torch import Tensor
 
+from gfgnn.exchange.stages import Agreement, Channel
 from gfgnn.solver.auto import Settings
 from gfgnn.solver.input_system import InputSystem
 from gfgnn.solver.setup import HeadRows
@@ -20,19 +20,48 @@ class Fixed:
     """What never changes in a run.
 
     Attributes:
-        masses: node weights c_l of each block, ``[blocks][N]``.
+        masses: node weights c_l of each of the stage's blocks, ``{l: [N]}``.
+        head: the labelled rows; None below the last stage.
+        inputs: the system of block 0; None above the first stage.
         gain: what the sweep step multiplies the encoder's shift by, 1 / response.
         references: what the ridge shrinks each weight towards.
         horizon: iterations of the whole run; the polar step's size falls linearly to zero over them.
+        share: of each update that is applied, for stages that work on old messages.
     """
 
     settings: Settings
-    masses: list[Tensor]
-    head: HeadRows
-    inputs: InputSystem
+    masses: dict[int, Tensor]
+    head: HeadRows | None
+    inputs: InputSystem | None
     gain: float
     references: Weights
     horizon: int
+    share: float = 1.0
+
+    @property
+    def encoder(self) -> InputSystem:
+        """The system of block 0; only the first stage has it."""
+        assert self.inputs is not None
+        return self.inputs
+
+
+@dataclass(frozen=True, eq=False)
+class Links:
+    """How this rank hears of the others: activations from below, the message from above, what all agree on."""
+
+    up: Channel
+    down: Channel
+    agreement: Agreement
+    staleness: int
+
+
+@dataclass(frozen=True, eq=False)
+class Logged:
+    """One iteration in the log: the weights of its refresh, the age of its messages, the scale it ran on."""
+
+    weights: Weights
+    lag: int
+    scale: float
 
 
 @dataclass(eq=False)
@@ -40,16 +69,23 @@ class TargetState:
     """What an iteration changes.
 
     Attributes:
+        links: to the stages below and above, and to all ranks.
+        weights: of this stage's blocks.
         velocity: the last change of every weight.
+        seed: of the sampled dropout.
         averages: running means of the polar step.
         slow: factor on every change; the safeguard lowers it and it recovers.
         good: weights of the lowest training loss so far, to go back to.
+        scale: product of all gauge factors so far; divides H and all messages.
+        synchronous_until: iterations up to this one wait for each other's messages; later ones use older messages.
+        log: the latest iterations, to know later what was done then.
     """
 
     fixed: Fixed
+    links: Links
     weights: Weights
     velocity: Weights
-    generator: torch.Generator
+    seed: int
     averages: dict[str, Tensor] = field(default_factory=dict)
     averaged: int = 0  #: iterations in the running means
     iteration: int = 0
@@ -58,6 +94,30 @@ class TargetState:
     last_loss: float = float("inf")
     good_loss: float = float("inf")
     good: Weights = field(default_factory=dict)
+    scale: float = 1.0
+    synchronous_until: int = 0
+    log: dict[int, Logged] = field(default_factory=dict)
+
+    @property
+    def synchronous(self) -> bool:
+        """Whether the present iteration waits for messages of its own."""
+        return self.iteration <= self.synchronous_until or self.links.staleness == 0
+
+    @property
+    def lag(self) -> int:
+        """Age of the messages that the present iteration works on."""
+        return 0 if self.synchronous else self.links.staleness
+
+
+def rescaled(weights: Weights, g: float, blocks: int) -> Weights:
+    """The same network with H of every block below the output divided by ``g``; no score changes.
+
+    Activations are positively homogeneous: the encoder's weight and every bias are divided, the output's weight is
+    multiplied.
+    """
+    factors = {f"block{index}.bias": 1.0 / g for index in range(blocks - 1)}
+    factors |= {"block0.weight": 1.0 / g, f"block{blocks - 1}.weight": g}
+    return {n: w * factors[n] if n in factors else w for n, w in weights.items()}
 
 
 @dataclass(eq=False)
@@ -65,16 +125,26 @@ class Activations:
     """What the forward refresh leaves for the updates.
 
     Attributes:
-        inputs: T of each block below the output; empty for block 0, whose inputs never change.
-        outputs: H of each block below the output, whose sign tells where the activation let Z pass.
-        head: T of the output block, labelled rows ``[k, fan_in]``.
-        scores: of the labelled rows, ``[k, C]``.
+        inputs: T of each of the stage's blocks below the output; empty for block 0, whose inputs never change.
+        outputs: H of each of them, whose sign tells where the activation let Z pass.
+        below: H that the stage below sent; None in the first stage.
+        initial: H_0; None where no block of this stage or above looks at it.
+        head: T of the output block, labelled rows ``[k, fan_in]``; None below the last stage.
+        scores: of the labelled rows, ``[k, C]``; likewise.
     """
 
     inputs: list[Tensor]
     outputs: list[Tensor]
-    head: Tensor
-    scores: Tensor
+    below: Tensor | None
+    initial: Tensor | None
+    head: Tensor | None
+    scores: Tensor | None
+
+    def top(self) -> Tensor:
+        """H of the highest block below the output that this stage has, or has been sent."""
+        h = self.outputs[-1] if self.outputs else self.below
+        assert h is not None
+        return h
 
 
 @dataclass(frozen=True)

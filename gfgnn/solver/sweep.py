@@ -6,9 +6,9 @@ import torch
 from torch import Tensor
 
 from gfgnn.model.blocks import Block
-from gfgnn.model.problem import Problem
 from gfgnn.ops.ridge import Moments
-from gfgnn.solver.state import Activations, TargetState, Update, Weights
+from gfgnn.problem import Problem
+from gfgnn.solver.state import TargetState, Update, Weights, rescaled
 from gfgnn.solver.updates import head_update, pass_down, sweep_update
 
 
@@ -59,26 +59,21 @@ class SweepStep:
         return (1.0 + rho) * pass_down(old, rho, relative=False)
 
     def encoder(self, state: TargetState, block: Block, r: Tensor) -> Update:
-        system, weight = state.fixed.inputs, state.weights["block0.weight"]
-        cross, shift = system.cross(r.mul_(state.fixed.gain))
+        system, weight, gain = state.fixed.encoder, state.weights["block0.weight"], state.fixed.gain
+        cross, shift = (gain * value for value in system.cross(r))
         change = system.solve(cross - system.ridge[:, None] * weight)
         return Update(change, shift - system.mean @ change if block.bias else None)
 
-    def finish(self, problem: Problem, state: TargetState, acts: Activations, before: Weights) -> Weights:
-        """The gauge: rescales so that H_L has rms 1, which changes no score since activations are homogeneous.
+    def finish(self, problem: Problem, state: TargetState, rms: float, before: Weights) -> Weights:
+        """The gauge: rescales so that H_L, whose rms is known, gets rms 1.
 
         Without it the ridges, which are relative to curvature, drift. Returns ``before`` on the new scale.
         """
-        last = len(problem.model.blocks) - 1
-        if last == 0:
+        blocks = len(problem.model.blocks)
+        if blocks == 1 or not rms > 0:
             return before
-        g = float(acts.outputs[-1].square().mean().sqrt())
-        if not g > 0:
-            return before
-        factors = {f"block{index}.bias": 1.0 / g for index in range(last)}
-        factors |= {"block0.weight": 1.0 / g, f"block{last}.weight": g}
         state.weights, state.good, before = (
-            {n: w * factors.get(n, 1.0) for n, w in weights.items()}
-            for weights in (state.weights, state.good, before)
+            rescaled(weights, rms, blocks) for weights in (state.weights, state.good, before)
         )
+        state.scale *= rms
         return before

@@ -14,10 +14,10 @@ from gfgnn.baseline.optimizer import adam_step, make_group
 from gfgnn.baseline.products import drop, dropout_mask
 from gfgnn.baseline.settings import resolve
 from gfgnn.config import AdamConfig, ModelConfig, TrainConfig
+from gfgnn.forward import forward
 from gfgnn.graph.graph import Graph
 from gfgnn.model.build import build_model
-from gfgnn.model.forward import forward
-from gfgnn.model.problem import Problem, prepare
+from gfgnn.problem import Problem, prepare
 from gfgnn.train import train
 
 FAMILIES = ("gcn", "gcnii", "resgcn", "sage", "sgc", "sign")
@@ -51,8 +51,7 @@ def make_problem(family: str, graph: Graph, layers: int = 3) -> Problem:
 def dense_scores(problem: Problem, weights: dict[str, torch.Tensor]) -> torch.Tensor:
     """The forward pass of the definitions, with dense matrices and nothing clever."""
     s = problem.propagation.matrix.to_dense()
-    assert problem.graph.x is not None
-    x = problem.graph.x.to(torch.float64)
+    x = problem.inputs.features
     h = h0 = x.to_dense() if x.layout == torch.sparse_csr else x
     for index, block in enumerate(problem.model.blocks):
         powers = [h]

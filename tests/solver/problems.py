@@ -10,12 +10,12 @@ from torch import Tensor
 
 from gfgnn.config import ModelConfig, TargetConfig
 from gfgnn.data import load
+from gfgnn.forward import forward
 from gfgnn.graph.graph import Graph
 from gfgnn.graph.propagation import build_propagation
 from gfgnn.metrics import score
 from gfgnn.model.build import build_model
-from gfgnn.model.forward import forward
-from gfgnn.model.problem import Problem, prepare
+from gfgnn.problem import Problem, prepare
 from gfgnn.solver.state import TargetState
 from gfgnn.solver.target import TargetSolver
 
@@ -98,7 +98,7 @@ def run(
 
 def held_out(problem: Problem, state: TargetState) -> float:
     scores = forward(problem, state.weights)
-    return score(problem.model.task, scores, problem.graph.y, problem.test_index)
+    return score(problem.model.task, scores, problem.y, problem.test_index)
 
 
 def randn_like(t: Tensor, seed: int = 0) -> Tensor:

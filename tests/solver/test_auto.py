@@ -10,21 +10,26 @@ from problems import directed_weighted, make, multilabel, regression, start
 
 from gfgnn.config import ModelConfig, TargetConfig
 from gfgnn.graph.graph import Graph
+from gfgnn.graph.homophily import PRIOR_EDGES
 from gfgnn.model.build import build_model
-from gfgnn.model.problem import Problem, prepare
-from gfgnn.solver.auto import HOMOPHILOUS, LABEL_RICH, PRIOR_EDGES, Settings, label_homophily, resolve
+from gfgnn.problem import Problem, prepare
+from gfgnn.solver.auto import HOMOPHILOUS, LABEL_RICH, Settings, resolve
 
 
 def ring(
     nodes: int, features: int, labelled: int, blocks: int = 2, layers: int = 4, family: str = "gcn"
 ) -> Problem:
+    graph = ring_graph(nodes, features, labelled, blocks)
+    return prepare(build_model(ModelConfig(family=family, layers=layers, hidden=4), graph), graph)
+
+
+def ring_graph(nodes: int, features: int, labelled: int, blocks: int) -> Graph:
     """A ring of nodes whose classes come in ``blocks`` stretches, alternating between two classes."""
     index = torch.arange(nodes)
-    graph = Graph.from_edges(
+    return Graph.from_edges(
         torch.stack([index, (index + 1) % nodes]), nodes, x=torch.eye(nodes)[:, :1].repeat(1, features),
         y=(index * blocks // nodes) % 2, train_mask=index < labelled, num_classes=2, symmetrise=True,
     )  # fmt: skip
-    return prepare(build_model(ModelConfig(family=family, layers=layers, hidden=4), graph), graph)
 
 
 def chosen(problem: Problem, **settings: Any) -> Settings:
@@ -79,25 +84,25 @@ def test_homophily_by_hand(blocks: int, agree: int) -> None:
     """Both classes are half of all edge ends, so chance is one half; each edge of the ring is stored twice."""
     adjusted, count = 2 * agree / 400 - 1, 800
     expected = (count * adjusted + PRIOR_EDGES) / (count + PRIOR_EDGES)
-    assert label_homophily(ring(400, 5, 400, blocks)) == pytest.approx(expected)
+    assert ring(400, 5, 400, blocks).facts.homophily == pytest.approx(expected)
 
 
 def test_homophily_sees_training_labels_only() -> None:
     """The first 100 of 400 nodes are one stretch of a single class, whatever comes after."""
-    assert label_homophily(ring(400, 5, 100, 4)) == 1.0
-    p = ring(400, 5, 150, 4)
-    flipped = p.graph.y.clone()
+    assert ring(400, 5, 100, 4).facts.homophily == 1.0
+    graph = ring_graph(400, 5, 150, 4)
+    flipped = graph.y.clone()
     flipped[150:] = 1 - flipped[150:]
-    other = prepare(p.model, p.graph.replace(y=flipped))
-    assert label_homophily(other) == label_homophily(p) < 1.0
+    p, other = make("gcn", graph), make("gcn", graph.replace(y=flipped))
+    assert other.facts.homophily == p.facts.homophily < 1.0
 
 
 def test_homophily_where_it_cannot_be_known() -> None:
     """No edge between labelled nodes, or targets that are not classes: neighbours are trusted."""
-    assert label_homophily(ring(40, 5, 1)) == 1.0
+    assert ring(40, 5, 1).facts.homophily == 1.0
     for graph in (multilabel(), regression()):
-        assert label_homophily(make("gcn", graph)) == 1.0
-    assert 0.5 < label_homophily(make("gcn", directed_weighted())) < 1.0
+        assert make("gcn", graph).facts.homophily == 1.0
+    assert 0.5 < make("gcn", directed_weighted()).facts.homophily < 1.0
     assert 0 < HOMOPHILOUS <= 1
 
 

@@ -7,6 +7,7 @@ import torch
 from random_graphs import randn, random_graph
 from torch import Tensor
 
+from gfgnn.comm.serial import SerialCommunicator
 from gfgnn.graph.propagation import build_propagation
 from gfgnn.model.blocks import Block
 from gfgnn.model.inputs import make_inputs
@@ -34,7 +35,7 @@ def system(
         if cg:
             patch.setattr(module, "GRAM_LIMIT", 0)
         return (
-            make_input_system(inputs, c, centred=centred, **options),
+            make_input_system(inputs, c, SerialCommunicator(), centred=centred, **options),
             inputs.matmul(torch.eye(inputs.fan_in).double()),
             c,
         )
@@ -95,7 +96,9 @@ def test_features_that_never_occur() -> None:
     x[:, 2] = 0.0
     block = Block(propagate="none", in_channels=F, out_channels=D)
     c = torch.ones(N, dtype=torch.float64)
-    made = make_input_system(make_inputs(block, s, x), c, centred=True, ridge=0.1, dropout=0.0, prox=0.0)
+    made = make_input_system(
+        make_inputs(block, s, x), c, SerialCommunicator(), centred=True, ridge=0.1, dropout=0.0, prox=0.0
+    )
     cross, _ = made.cross(randn(N, D, seed=1))
     solution = made.solve(cross)
     assert bool(torch.isfinite(solution).all())

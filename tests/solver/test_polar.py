@@ -9,8 +9,8 @@ import torch
 from problems import DEEP, directed_weighted, held_out, make, randn_like, run, start
 from torch import Tensor
 
-from gfgnn.model.problem import Problem
 from gfgnn.ops.ridge import moments
+from gfgnn.problem import Problem
 from gfgnn.solver.polar import PolarStep
 from gfgnn.solver.refresh import refresh
 from gfgnn.solver.state import TargetState, Update

@@ -11,7 +11,7 @@ from gfgnn.config import ModelConfig
 from gfgnn.graph.graph import Graph
 from gfgnn.model.blocks import Block, propagate, propagate_adjoint
 from gfgnn.model.build import build_model
-from gfgnn.model.problem import Problem, prepare
+from gfgnn.problem import Problem, prepare
 from gfgnn.solver.head import CURVATURE
 from gfgnn.solver.setup import make_head_rows, node_weights, reference_weights, response
 
@@ -115,21 +115,19 @@ def two_pairs() -> Graph:
 )
 def test_response_by_hand(family: str, layers: int, expected: float) -> None:
     p = problem(family, layers, two_pairs())
-    head = make_head_rows(p.model.blocks[-1], p.propagation, p.train_index)
-    assert response(p, head) == pytest.approx(expected)
+    assert response(p) == pytest.approx(expected)
 
 
 def test_response_of_sage_by_hand() -> None:
     """The mean over neighbours swaps the two nodes of a pair: (I + P)/2 is idempotent, as S above."""
     p = problem("sage", 4, two_pairs())
-    head = make_head_rows(p.model.blocks[-1], p.propagation, p.train_index)
-    assert response(p, head) == pytest.approx(0.5)
+    assert response(p) == pytest.approx(0.5)
 
 
 def test_response_of_targets_that_do_not_differ() -> None:
     graph = two_pairs().replace(y=torch.tensor([1, 1, 1, 0]))
     p = problem("gcn", 3, graph)
-    assert response(p, make_head_rows(p.model.blocks[-1], p.propagation, p.train_index)) > 0
+    assert response(p) > 0
 
 
 @pytest.mark.parametrize("family", [*DEEP, "sgc"])

@@ -12,7 +12,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from gfgnn.ops.ridge import Moments, factor, moments
-from gfgnn.solver.head import CURVATURE, loss, residual
+from gfgnn.solver.head import CURVATURE, loss_sum, residual
 from gfgnn.solver.updates import Update, head_update, pass_down, polar_direction, sweep_update
 
 N, P, D = 50, 5, 3
@@ -76,7 +76,8 @@ def test_head_updates_never_raise_the_regularised_loss(task: str, dropout: float
         data = moments(t, c, c[:, None] * r, centred=True)
         charge = dropout / (1 - dropout) * (c @ t.square()) + 0.05 * data.scale
         values.append(
-            loss(task, t @ weight + bias, y) + 0.5 * float((charge[:, None] * weight.square()).sum())
+            loss_sum(task, t @ weight + bias, y) / y.size(0)
+            + 0.5 * float((charge[:, None] * weight.square()).sum())
         )
         update = head_update(
             data, c @ t.square(), weight, ridge=0.05, dropout=dropout, prox=0.1, gain=1.0, bias=True

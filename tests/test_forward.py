@@ -11,10 +11,10 @@ from random_graphs import dense_propagation, randn, random_graph
 from torch import Tensor
 
 from gfgnn.config import FAMILIES, ModelConfig
+from gfgnn.forward import forward
 from gfgnn.graph.graph import Graph
 from gfgnn.model.build import Model, build_model
-from gfgnn.model.forward import forward
-from gfgnn.model.problem import prepare, training_targets
+from gfgnn.problem import prepare, training_targets
 
 L, D = 3, 6
 
@@ -152,8 +152,9 @@ def test_single_precision_agrees() -> None:
 
 def test_targets_of_every_task() -> None:
     graph = random_graph(6, nodes=6, labelled=3)
-    classes = training_targets(graph, torch.tensor([2, 0]))
+    model, _ = setting("gcn", graph)
+    classes = training_targets(model, graph.y[[2, 0]])
     assert classes.tolist() == [[0, 0, 1], [1, 0, 0]]
     values = randn(6, 2).float()
     other = graph.replace(y=values, task="regression", num_classes=2)
-    assert torch.equal(training_targets(other, torch.tensor([2, 0])), values[[2, 0]])
+    assert torch.equal(training_targets(setting("gcn", other)[0], values[[2, 0]]), values[[2, 0]])

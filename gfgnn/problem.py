@@ -1,0 +1,143 @@
+"""A training problem: a model and a graph brought together, with everything computed that never changes."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from gfgnn.checks import InputError
+from gfgnn.comm.grid import ProcessGrid, serial_grid
+from gfgnn.graph.graph import Graph
+from gfgnn.graph.homophily import label_homophily
+from gfgnn.graph.propagation import Propagator, build_propagation
+from gfgnn.model.build import Model, propagation_settings
+from gfgnn.model.inputs import Inputs, make_inputs
+
+
+@dataclass(frozen=True, kw_only=True)
+class Facts:
+    """Numbers about the whole problem that every rank knows.
+
+    Attributes:
+        num_nodes: N.
+        num_train: k, labelled training nodes.
+        homophily: of the training labels, see :func:`gfgnn.graph.homophily.label_homophily`.
+    """
+
+    num_nodes: int
+    num_train: int
+    homophily: float
+
+
+@dataclass(frozen=True, eq=False)
+class Problem:
+    """What a solver trains on: on a grid of ranks, the nodes of this rank's part and the blocks of its stage.
+
+    Attributes:
+        grid: the ranks; 1 x 1 where one device has everything.
+        bounds: the first block of each stage, and the number of blocks: ``(0, ..., B)``.
+        propagation: S, rows of this part's nodes.
+        block_inputs: T of block 0, the propagated features, as a linear map ``[N, fan_in]``; None above stage 0.
+        y: labels of this part's nodes.
+        node_ids: numbers of this part's nodes in the whole graph, ``[N]``.
+        targets: ``[k, C]``: one-hot classes, 0/1 labels or values of the labelled training nodes.
+        train_index, val_index, test_index: labelled nodes of each split, by this part's numbering.
+
+    In shapes, here and in the solver, N and k count this part's nodes; sums over all nodes are sums over
+    ``grid.parts``.
+    """
+
+    model: Model
+    grid: ProcessGrid
+    bounds: tuple[int, ...]
+    facts: Facts
+    propagation: Propagator
+    block_inputs: Inputs | None
+    y: Tensor
+    node_ids: Tensor
+    targets: Tensor
+    train_index: Tensor
+    val_index: Tensor
+    test_index: Tensor
+    dtype: torch.dtype
+    device: torch.device
+
+    @property
+    def inputs(self) -> Inputs:
+        """T of block 0; only stage 0 has it."""
+        assert self.block_inputs is not None
+        return self.block_inputs
+
+    @property
+    def span(self) -> range:
+        """Numbers of this rank's blocks."""
+        return range(self.bounds[self.grid.stage], self.bounds[self.grid.stage + 1])
+
+    @property
+    def is_first(self) -> bool:
+        """Whether this rank holds block 0."""
+        return self.span.start == 0
+
+    @property
+    def is_last(self) -> bool:
+        """Whether this rank holds the output block."""
+        return self.span.stop == len(self.model.blocks)
+
+
+def prepare(
+    model: Model, graph: Graph, *, dtype: torch.dtype = torch.float32, device: torch.device | str = "cpu"
+) -> Problem:
+    """Builds the propagation matrix and propagates the features, for one device.
+
+    Raises:
+        InputError: features or classes of ``graph`` do not fit ``model``.
+    """
+    check_model_fits(model, graph)
+    assert graph.x is not None
+    propagation = build_propagation(graph, *propagation_settings(model.config)).to(dtype, device)
+    features = graph.x.to(device=device, dtype=dtype)
+    train = graph.labelled(graph.train_mask)
+    return Problem(
+        model=model,
+        grid=serial_grid(),
+        bounds=(0, len(model.blocks)),
+        facts=facts_of(graph),
+        propagation=propagation,
+        block_inputs=make_inputs(model.blocks[0], propagation, features),
+        y=graph.y.to(device),
+        node_ids=torch.arange(graph.num_nodes, device=device),
+        targets=training_targets(model, graph.y[train]).to(device=device, dtype=dtype),
+        train_index=train.to(device),
+        val_index=graph.labelled(graph.val_mask).to(device),
+        test_index=graph.labelled(graph.test_mask).to(device),
+        dtype=dtype,
+        device=torch.device(device),
+    )
+
+
+def check_model_fits(model: Model, graph: Graph) -> None:
+    """Raises :class:`InputError` unless ``graph`` has the features, classes and task that ``model`` was built for."""
+    if graph.x is None or graph.num_features != model.num_features:
+        raise InputError(
+            f"The model takes {model.num_features} features a node; {graph.name} has {graph.num_features}."
+        )
+    if graph.num_classes != model.num_classes or graph.task != model.task:
+        raise InputError(
+            f"The model predicts {model.num_classes} {model.task} outputs; {graph.name} has {graph.num_classes} "
+            f"({graph.task})."
+        )
+
+
+def facts_of(graph: Graph) -> Facts:
+    """The :class:`Facts` of a graph."""
+    train = graph.labelled(graph.train_mask)
+    return Facts(num_nodes=graph.num_nodes, num_train=train.numel(), homophily=label_homophily(graph, train))
+
+
+def training_targets(model: Model, y: Tensor) -> Tensor:
+    """``[k, C]`` targets from the labels ``y`` of k nodes; classes become one-hot rows."""
+    if model.task == "multiclass":
+        return torch.nn.functional.one_hot(y, model.num_classes)
+    return y
