@@ -40,10 +40,10 @@ def receive(channel: Channel, state: TargetState) -> list[Tensor]:
     return tensors if factor == 1.0 else [tensor * factor for tensor in tensors]
 
 
-def addressed(channel: Channel, first: Tensor, others: Tensor | None) -> list[Tensor]:
+def addressed(channel: Channel, first: Tensor | None, others: Tensor | None) -> list[Tensor]:
     """A tensor for each target of a channel: ``first`` for the neighbour, ``others`` for all that follow."""
-    tensors = [first, *[others for _ in channel.route.targets[1:] if others is not None]]
-    return tensors[: len(channel.route.targets)]
+    tensors = [first] + [others] * (len(channel.route.targets) - 1) if channel.route.targets else []
+    return [t for t in tensors if t is not None]
 
 
 def stages_above(problem: Problem) -> int:
@@ -54,8 +54,8 @@ def stages_above(problem: Problem) -> int:
 def delay(problem: Problem, staleness: int) -> int:
     """Iterations from a step of this stage to the first message that knows what the step did to the output.
 
-    With S the staleness it is S for each stage on the way up and down again. Where the network looks back at H_0, most of
-    what reaches the encoder comes straight from every stage (docs/solver.md): then the way is one stage long.
+    With S the staleness it is S for each stage on the way up and down again. Where the network looks back at H_0, most
+    of what reaches the encoder comes straight from every stage: then the way is one stage long.
     """
     way = stages_above(problem)
     if looks_back(problem.model.blocks):

@@ -34,8 +34,10 @@ def refresh(
     for index in problem.span:
         block, name = blocks[index], f"block{index}"
         if index == len(blocks) - 1:
+            h = acts.top()
             assert head is not None
-            acts.head = head.apply(acts.top())
+            assert h is not None
+            acts.head = head.apply(h)
             acts.scores = transform(
                 acts.head, state.weights[f"{name}.weight"], state.weights.get(f"{name}.bias")
             )
@@ -46,6 +48,7 @@ def refresh(
             acts.initial = acts.outputs[0] if looks_back(blocks[1:]) else None
         else:
             h = acts.top()
+            assert h is not None
             t = _drop(problem, state, index, propagate(block, problem.propagation, h, acts.initial))
             if unit_spread:
                 _normalise(problem, state, index, t[spread_rows(problem)] @ state.weights[f"{name}.weight"])

@@ -140,11 +140,9 @@ class Activations:
     head: Tensor | None
     scores: Tensor | None
 
-    def top(self) -> Tensor:
-        """H of the highest block below the output that this stage has, or has been sent."""
-        h = self.outputs[-1] if self.outputs else self.below
-        assert h is not None
-        return h
+    def top(self) -> Tensor | None:
+        """H of the highest block below the output that this stage has, or has been sent; None where there is none."""
+        return self.outputs[-1] if self.outputs else self.below
 
 
 @dataclass(frozen=True)

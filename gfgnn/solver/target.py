@@ -117,7 +117,7 @@ class TargetSolver:
         links.up.send(
             iteration,
             synchronous,
-            addressed(links.up, acts.top() if links.up.route.targets else None, acts.initial),
+            addressed(links.up, acts.top(), acts.initial),
         )
         state.log[iteration] = Logged(dict(state.weights), state.lag, state.scale)
         known, current, rms = _agree(problem, state, acts, rule)
@@ -220,8 +220,8 @@ def _agree(problem: Problem, state: TargetState, acts: Activations, rule: Rule) 
     if problem.is_last:
         assert acts.scores is not None
         total = loss_sum(problem.model.task, acts.scores, problem.targets)
-        if len(problem.model.blocks) > 1 and not rule.unit_spread:
-            h = acts.top()
+        h = acts.top()
+        if h is not None and not rule.unit_spread:
             squares, count = float(h.square().sum()), float(h.numel())
     known, (total, squares, count) = state.links.agreement.reach(
         state.iteration, state.synchronous, (total, squares, count)

@@ -115,7 +115,7 @@ def test_a_faint_unit_is_raised_step_by_step() -> None:
 
 @pytest.mark.parametrize("family", ["gcn", "gcnii", "sign"])
 def test_sampled_dropout(family: str) -> None:
-    """A share p of the hidden layers' inputs is zero, the others are scaled by 1/(1-p); an iteration has its own masks."""
+    """A share p of the hidden layers' inputs is zero, the others are scaled by 1/(1-p); each iteration has its own."""
     p = make(family, layers=4, activation="identity")
     _, state = start(p, step="sweep", sampled_dropout=0.3)
     plain = [t.clone() for t in refresh(p, _without_dropout(p), unit_spread=False).inputs]
