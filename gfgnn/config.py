@@ -5,12 +5,14 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass, field
 from typing import Any, Literal
 
-from gfgnn.checks import check_at_least, check_between, check_choice, check_count, check_flag
+from gfgnn.checks import InputError, check_at_least, check_between, check_choice, check_count, check_flag
 
 FAMILIES = ("gcn", "gcnii", "resgcn", "sage", "sgc", "sign")
 ACTIVATIONS = ("relu", "leaky_relu", "identity")
 NORMS = ("sym", "rw", "none")
 SOLVERS = ("target", "adam")
+BACKENDS = ("process", "thread")
+PARTITIONERS = ("auto", "pymetis", "metis", "ldg")
 
 MAX_SEED = 2**64 - 1  #: what a torch.Generator takes
 MAX_THREADS = 1024  #: far more of them end the process rather than the call
@@ -113,10 +115,23 @@ class TrainConfig:
     eval_every: int = 1
     patience: int | None = None  #: stop after so many iterations without a better validation score or loss
     max_seconds: float | None = None  #: stop after the iteration in which training has taken so long
+    parts: int = 1  #: graph parts; parts x stages ranks work together
+    stages: int = 1  #: layer stages
+    stage_bounds: str | None = (
+        None  #: first block of each stage after the first, "5,9"; None: balanced by cost
+    )
+    staleness: int = 0  #: 0: stages wait for each other; S: they work on messages S iterations old
+    partitioner: str = "auto"  #: auto | pymetis | metis | ldg
+    partition: str | None = None  #: file of ``gfgnn partition`` in place of a new partition
+    backend: str = "process"  #: what a rank is: process | thread (of this process; for tests and notebooks)
+    timeout: float = 60.0  #: seconds within which a run ends after a rank has failed
+    port: int = 0  #: where local ranks meet; 0: any that is free
+    timeline: bool = False  #: record when each rank waits for what
     target: TargetConfig = field(default_factory=TargetConfig)
     adam: AdamConfig = field(default_factory=AdamConfig)
 
     def __post_init__(self) -> None:
+        self._check_grid()
         check_choice("solver", self.solver, SOLVERS)
         check_choice("dtype", self.dtype, ("float32", "float64"))
         if self.iters is not None:
@@ -129,6 +144,26 @@ class TrainConfig:
             check_count("patience", self.patience, 1)
         if self.max_seconds is not None:
             check_at_least("max_seconds", self.max_seconds, 0)
+
+    def _check_grid(self) -> None:
+        for name in ("parts", "stages"):
+            check_count(name, getattr(self, name), 1)
+        check_count("staleness", self.staleness, 0, 64)
+        check_choice("partitioner", self.partitioner, PARTITIONERS)
+        check_choice("backend", self.backend, BACKENDS)
+        check_at_least("timeout", self.timeout, 1)
+        check_count("port", self.port, 0, 65535)
+        check_flag("timeline", self.timeline)
+        if self.staleness and self.stages == 1:
+            raise InputError(
+                f"staleness is {self.staleness}, but there is one stage; it needs 2 stages or more."
+            )
+        if self.stage_bounds is not None and self.stages == 1:
+            raise InputError(
+                f"stage_bounds is {self.stage_bounds!r}, but there is one stage; give stages, too."
+            )
+        if self.partition is not None and self.parts == 1:
+            raise InputError(f"partition is {self.partition!r}, but there is one part; give parts, too.")
 
     def to_dict(self) -> dict[str, Any]:
         return asdict(self)

@@ -14,6 +14,7 @@ from gfgnn._version import __version__
 from gfgnn.config import TrainConfig
 from gfgnn.graph.graph import Graph
 from gfgnn.model.build import Model
+from gfgnn.plan.plan import Plan
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -33,10 +34,13 @@ class Result:
         seconds: training time without evaluation, including ``setup_seconds``: propagation matrix, propagated
             features and the solver's own preparation.
         seconds_per_iteration: median over the steps.
-        peak_rss_bytes: highest memory use of the process so far.
+        peak_rss_bytes: highest memory use of the process so far; on a grid, of the rank that used most.
         settings: the solver's settings as used.
         interrupted: ended by Ctrl-C.
         diverged: ended by a loss that was not finite.
+        ranks: what each rank of a grid reports: ``rank``, ``part``, ``stage``, ``nodes``, ``halo`` (rows), ``blocks``,
+            ``peak_rss_bytes``, ``step_seconds``, ``traffic`` (messages, bytes and seconds of waiting by purpose).
+        plan: who did what on a grid.
     """
 
     model: Model
@@ -60,6 +64,8 @@ class Result:
     interrupted: bool = False
     diverged: bool = False
     notes: tuple[str, ...] = ()
+    ranks: tuple[dict[str, Any], ...] = ()
+    plan: Plan | None = None
 
     def __repr__(self) -> str:
         config = self.model.config
@@ -103,8 +109,10 @@ class Result:
             "seconds_per_iteration": self.seconds_per_iteration,
             "setup_seconds": self.setup_seconds,
             "peak_rss_bytes": self.peak_rss_bytes,
-            "parts": 1,
-            "stages": 1,
+            "parts": config.parts,
+            "stages": config.stages,
+            "staleness": config.staleness,
+            "ranks": [{k: v for k, v in rank.items() if k != "waits"} for rank in self.ranks],
             "version": __version__,
             "interrupted": self.interrupted,
             "diverged": self.diverged,

@@ -105,8 +105,13 @@ class TorchCommunicator:
         return cls(dist.PrefixStore("gfgnn", store), rank, size, timeout=timeout, device=device)
 
     @classmethod
-    def from_environment(cls, *, timeout: float, device: torch.device | str = "cpu") -> TorchCommunicator:
+    def from_environment(
+        cls, *, timeout: float, device: torch.device | str = "cpu", patience: float = 3600.0
+    ) -> TorchCommunicator:
         """Connects the ranks that torchrun has started: RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT say how.
+
+        Args:
+            patience: seconds to wait for the last rank to call: one of them may still be loading data.
 
         Raises:
             InputError: one of the variables is missing or unusable.
@@ -118,7 +123,13 @@ class TorchCommunicator:
             raise InputError(f"torchrun must have set the environment: {_summary(error)}") from error
         except RuntimeError as error:
             raise CommError(f"torchrun's store does not answer: {_summary(error)}", timed_out=True) from error
-        return cls(dist.PrefixStore("gfgnn", store), rank, size, timeout=timeout, device=device)
+        store = dist.PrefixStore("gfgnn", store)
+        store.set(f"arrived/{rank}", "")
+        try:
+            store.wait([f"arrived/{other}" for other in range(size)], timedelta(seconds=patience))
+        except RuntimeError as error:
+            raise CommError(f"not all {size} ranks have come in {patience:g} s", timed_out=True) from error
+        return cls(store, rank, size, timeout=timeout, device=device)
 
     def all_reduce(self, x: Tensor, *, purpose: str, op: str = "sum") -> Work:
         """Starts an allreduce; gloo reduces around a ring, so the order of a sum is fixed by sizes only."""

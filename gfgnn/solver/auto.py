@@ -6,7 +6,8 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from gfgnn.config import TargetConfig
-from gfgnn.problem import Problem
+from gfgnn.model.build import Model
+from gfgnn.problem import Facts
 
 #: Labelled nodes per input feature from which a problem counts as label-rich.
 LABEL_RICH = 4.0
@@ -40,17 +41,16 @@ class Settings:
         return asdict(self)
 
 
-def resolve(config: TargetConfig, problem: Problem, *, late: bool = False) -> Settings:
+def resolve(config: TargetConfig, model: Model, facts: Facts, *, late: bool = False) -> Settings:
     """The settings of a run: what ``config`` states, and the rule's choice for everything left at ``auto``.
 
     Args:
         late: whether stages work on messages of earlier iterations.
     """
-    facts = problem.facts
-    ratio = facts.num_train / problem.model.num_features
-    hidden = max(1, len(problem.model.blocks) - 2)
+    ratio = facts.num_train / model.num_features
+    hidden = max(1, len(model.blocks) - 2)
     # regression's residuals do not saturate, and steps of one fixed size swing around them
-    rich = ratio >= LABEL_RICH and problem.model.task != "regression"
+    rich = ratio >= LABEL_RICH and model.task != "regression"
     step = config.step if config.step != "auto" else ("polar" if rich else "sweep")
     signal = min(1.0, max(0.03, facts.homophily / HOMOPHILOUS))
     scarcity = max(1e-3, 0.3 / (ratio * signal))
@@ -73,7 +73,7 @@ def resolve(config: TargetConfig, problem: Problem, *, late: bool = False) -> Se
     return Settings(
         step=step,
         node_weights="mass" if config.node_weights == "auto" else config.node_weights,
-        head_gain=2.0 if step == "polar" and problem.model.task != "regression" else 1.0,
+        head_gain=2.0 if step == "polar" and model.task != "regression" else 1.0,
         sampled_dropout=config.sampled_dropout,
         freeze_hidden=config.freeze_hidden,
         **chosen,

@@ -100,7 +100,7 @@ class TargetSolver:
 
     def _settings(self, problem: Problem) -> Settings:
         late = self.staleness > 0 and problem.grid.num_stages > 1
-        return resolve(self.config, problem, late=late)
+        return resolve(self.config, problem.model, problem.facts, late=late)
 
     def finish(self, problem: Problem, state: TargetState) -> None:
         """Receives what is still under way. Called once by every rank, after the last iteration."""

@@ -33,7 +33,7 @@ def ring_graph(nodes: int, features: int, labelled: int, blocks: int) -> Graph:
 
 
 def chosen(problem: Problem, **settings: Any) -> Settings:
-    return resolve(TargetConfig(**settings), problem)
+    return resolve(TargetConfig(**settings), problem.model, problem.facts)
 
 
 def test_many_labels_for_each_feature_mean_the_polar_step() -> None:

@@ -9,6 +9,7 @@ from typing import Any, Protocol
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from torch import Tensor
 
 from gfgnn.checks import InputError, check_between, check_choice, check_count
 from gfgnn.graph.fingerprint import fingerprint
@@ -41,6 +42,7 @@ def partition_nodes(
     *,
     method: str = "auto",
     balance: Sequence[str] = ("nodes",),
+    work: Tensor | None = None,
     target_shares: Sequence[float] | None = None,
     imbalance: float = 0.03,
     seed: int = 0,
@@ -55,7 +57,8 @@ def partition_nodes(
         method: ``pymetis`` (one constraint), ``metis`` (any number of constraints), ``ldg`` (any number, no library,
             see :mod:`gfgnn.graph.partition.ldg`), or ``auto``: the first of these that can be used.
         balance: what the parts should hold their share of: ``nodes``, ``edges`` (those that lead into a part's
-            nodes), ``labelled`` (labelled training nodes), or several of these.
+            nodes), ``labelled`` (labelled training nodes), ``work`` (as stated in ``work``), or several of these.
+        work: ``[N]`` positive numbers in any unit, what each node costs; only for ``balance`` work.
         target_shares: ``[K]`` positive numbers, the sizes of the parts relative to each other; None for equal parts.
         imbalance: how far above its share a part may go, 0.03 for 3%; where that cannot be kept, a note says so.
         seed: of the method.
@@ -77,8 +80,9 @@ def partition_nodes(
             f"pymetis balances one of {', '.join(BALANCE)}; got {', '.join(kinds)}. Use metis or ldg for several."
         )
     shares = _check_shares(target_shares, num_parts)
+    cost = _check_work(work, kinds, graph.num_nodes)
 
-    problem, kept, notes = _problem(graph, kinds, shares, float(imbalance), int(seed))
+    problem, kept, notes = _problem(graph, kinds, cost, shares, float(imbalance), int(seed))
     used, answer, why = _solve(problem, method)
     answer, mended = repair(problem, answer)
     notes += [why, *([mended] if mended else []), *_above_capacity(problem, kept, answer)]
@@ -121,11 +125,29 @@ def _check_shares(target_shares: Sequence[float] | None, num_parts: int) -> NDAr
     return shares / shares.sum()
 
 
+def _check_work(work: Tensor | None, kinds: tuple[str, ...], num_nodes: int) -> NDArray[np.float64] | None:
+    if (work is None) == ("work" in kinds):
+        raise InputError(
+            f"balance and work must name work together; got balance {kinds!r} and work {work!r}."
+        )
+    if work is None:
+        return None
+    values = np.asarray(work, dtype=np.float64)
+    if values.shape != (num_nodes,) or not np.isfinite(values).all() or not (values > 0).all():
+        raise InputError(f"work must be a positive number for each of {num_nodes} nodes; got {work!r}.")
+    return values
+
+
 def _problem(
-    graph: Graph, kinds: tuple[str, ...], shares: NDArray[np.float64], imbalance: float, seed: int
+    graph: Graph,
+    kinds: tuple[str, ...],
+    work: NDArray[np.float64] | None,
+    shares: NDArray[np.float64],
+    imbalance: float,
+    seed: int,
 ) -> tuple[PartitionProblem, list[str], list[str]]:
     """The problem, its constraints without those that nothing falls under, and a note on each of the latter."""
-    there = [kind for kind in kinds if node_weights(graph, [kind]).any()] or ["nodes"]
+    there = [kind for kind in kinds if node_weights(graph, [kind], work).any()] or ["nodes"]
     notes = [
         f"{graph.name} has no {'labelled training nodes' if kind == 'labelled' else kind} to balance"
         for kind in kinds
@@ -135,7 +157,7 @@ def _problem(
     problem = PartitionProblem(
         indptr=indptr,
         indices=indices,
-        weights=node_weights(graph, there),
+        weights=node_weights(graph, there, work),
         shares=shares,
         imbalance=imbalance,
         seed=seed,

@@ -13,8 +13,11 @@ from scipy.sparse import csr_matrix
 from gfgnn.graph.edges import clean_edges
 from gfgnn.graph.graph import Graph
 
-#: what can be balanced: nodes; edges into a part's nodes; labelled training nodes
-BALANCE = ("nodes", "edges", "labelled")
+#: what can be balanced: nodes; edges into a part's nodes; labelled training nodes; work as stated for each node
+COUNTED = ("nodes", "edges", "labelled")
+BALANCE = (*COUNTED, "work")
+#: mean weight of a node where its work is balanced; a whole number, as METIS wants
+WORK_UNIT = 1000
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -81,12 +84,18 @@ def neighbours(graph: Graph) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     return np.concatenate([[0], np.cumsum(degree)]), np.ascontiguousarray(edges[0])
 
 
-def node_weights(graph: Graph, balance: Sequence[str]) -> NDArray[np.int64]:
+def node_weights(
+    graph: Graph, balance: Sequence[str], work: NDArray[np.float64] | None = None
+) -> NDArray[np.int64]:
     """The weight of every node for each of the constraints named, ``[N, R]``; see :data:`BALANCE`."""
-    return np.stack([_weight(graph, kind) for kind in balance], axis=1)
+    return np.stack([_weight(graph, kind, work) for kind in balance], axis=1)
 
 
-def _weight(graph: Graph, kind: str) -> NDArray[np.int64]:
+def _weight(graph: Graph, kind: str, work: NDArray[np.float64] | None) -> NDArray[np.int64]:
+    if kind == "work":
+        assert work is not None
+        unit = min(WORK_UNIT, 2**30 // graph.num_nodes)  # the total must fit METIS's 32-bit integers
+        return np.maximum(1, np.rint(work * (unit / work.mean()))).astype(np.int64)
     if kind == "nodes":
         return np.ones(graph.num_nodes, dtype=np.int64)
     if kind == "edges":  # the edges over which a node gathers: the work of its row in a sparse product

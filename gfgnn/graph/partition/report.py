@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from gfgnn.graph.graph import Graph
-from gfgnn.graph.partition.problem import BALANCE, node_weights
+from gfgnn.graph.partition.problem import COUNTED, node_weights
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -48,7 +48,7 @@ class PartitionReport:
                 zip(self.target_shares, self.nodes, self.edges, self.labelled, self.halo, strict=True)
             )
         ]
-        rows.append(["max/share", "", *(f"{self.balance[kind]:.3f}" for kind in BALANCE), ""])
+        rows.append(["max/share", "", *(f"{self.balance[kind]:.3f}" for kind in COUNTED), ""])
         widths = [max(len(row[i]) for row in [header, *rows]) for i in range(len(header))]
         table = [
             "  ".join(cell.rjust(w) for cell, w in zip(row, widths, strict=True)).rstrip()
@@ -67,7 +67,7 @@ def measure(graph: Graph, assignment: Tensor, target_shares: Sequence[float]) ->
     num_edges, edge_cut = cut_edges(graph, part)
     halo = halo_rows(graph, part, shares.size)
     counts, balance = {}, {}
-    for kind, weight in zip(BALANCE, node_weights(graph, BALANCE).T, strict=True):
+    for kind, weight in zip(COUNTED, node_weights(graph, COUNTED).T, strict=True):
         count = np.zeros(shares.size, dtype=np.int64)
         np.add.at(count, part, weight)
         counts[kind] = tuple(count.tolist())

@@ -1,0 +1,98 @@
+"""What one rank of a grid does, whatever a rank is: a process, a thread, or a process of torchrun."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import torch
+
+from gfgnn.comm.base import Communicator
+from gfgnn.comm.counting import CountingCommunicator
+from gfgnn.comm.grid import make_grid
+from gfgnn.config import ModelConfig, TrainConfig
+from gfgnn.exchange.sums import gather_objects
+from gfgnn.loop import DTYPES, Callback, Outcome, Run
+from gfgnn.model.build import Model, make_model
+from gfgnn.ops.memory import keep_freed_memory
+from gfgnn.problem import Problem
+from gfgnn.result import peak_rss_bytes
+from gfgnn.shards import GraphShard, shard_problem
+from gfgnn.toml import from_mapping
+
+
+@dataclass(frozen=True)
+class Task:
+    """What every rank must know: the network, the training settings, the blocks of each stage."""
+
+    model: Model
+    config: TrainConfig
+    bounds: tuple[int, ...]
+
+    def to_dict(self) -> dict[str, Any]:
+        """JSON-ready; :meth:`from_dict` is the inverse."""
+        model = self.model
+        return {
+            "model": asdict(model.config), "num_features": model.num_features, "num_classes": model.num_classes,
+            "task": model.task, "config": asdict(self.config), "bounds": list(self.bounds),
+        }  # fmt: skip
+
+    @classmethod
+    def from_dict(cls, values: dict[str, Any]) -> Task:
+        config = from_mapping(ModelConfig, values["model"], "the task")
+        model = make_model(config, values["num_features"], values["num_classes"], values["task"])
+        train = from_mapping(TrainConfig, values["config"], "the task")
+        return cls(model, train, tuple(values["bounds"]))
+
+
+def train_rank(
+    world: Communicator,
+    load: Callable[[int, bool], GraphShard],
+    task: Task,
+    device: str,
+    *,
+    on_iteration: Callback | None = None,
+    stop_requested: Callable[[], bool] = lambda: False,
+) -> tuple[Outcome, list[dict[str, Any]]]:
+    """One rank's part of a training run: the outcome, complete on rank 0, and the reports of all ranks.
+
+    Called by every rank of ``world``.
+
+    Args:
+        load: gives the shard of a part, with features where asked.
+        on_iteration: receives each line of the history; the same on every rank, but for the times.
+    """
+    from gfgnn.train import make_solver
+
+    keep_freed_memory()
+    config, model = task.config, task.model
+    counted = CountingCommunicator(world, trace=config.timeline)
+    with torch.inference_mode():
+        grid = make_grid(counted, config.parts, config.stages)
+
+        def make_problem() -> Problem:
+            shard = load(grid.part, grid.stage == 0)
+            return shard_problem(model, shard, grid, task.bounds, dtype=DTYPES[config.dtype], device=device)
+
+        run = Run(make_problem, config, make_solver(config, model), on_iteration, stop_requested)
+        run.train()
+        report = _report(run, counted)
+        reports = gather_objects(counted, report, run.problem.device, purpose="evaluate")
+        return run.outcome(), reports
+
+
+def _report(run: Run, counted: CountingCommunicator) -> dict[str, Any]:
+    problem, grid = run.problem, run.problem.grid
+    halo = getattr(getattr(problem.propagation, "matrix", None), "plan", None)
+    report = {
+        "rank": grid.world.rank, "part": grid.part, "stage": grid.stage,
+        "blocks": [problem.span.start, problem.span.stop],
+        "nodes": problem.propagation.num_nodes, "halo": halo.num_halo if halo is not None else 0,
+        "peak_rss_bytes": peak_rss_bytes(), "threads": torch.get_num_threads(),
+        "step_seconds": sum(run.steps), "traffic": counted.books(),
+    }  # fmt: skip
+    if run.config.timeline:
+        report["waits"] = counted.waits
+        report["step_spans"] = run.spans
+    return report
