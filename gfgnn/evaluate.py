@@ -27,7 +27,9 @@ def evaluate(problem: Problem, weights: dict[str, Tensor]) -> dict[str, float | 
             values = _means(problem, scores)
         else:
             values = _of_all_rows(problem, scores)
-    return {name: None if math.isnan(value) else value for name, value in values.items()}
+    # a loss that is not a number shows that training has diverged; no labels show in the score alone
+    known = {name: None if math.isnan(value) else value for name, value in values.items()}
+    return known | {"loss": values["loss"]} | ({"val_loss": values["val_loss"]} if problem.facts.num_val else {})
 
 
 def _means(problem: Problem, scores: Tensor | None) -> dict[str, float]:

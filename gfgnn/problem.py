@@ -23,11 +23,13 @@ class Facts:
     Attributes:
         num_nodes: N.
         num_train: k, labelled training nodes.
+        num_val: labelled validation nodes.
         homophily: of the training labels, see :func:`gfgnn.graph.homophily.label_homophily`.
     """
 
     num_nodes: int
     num_train: int
+    num_val: int
     homophily: float
 
 
@@ -133,7 +135,12 @@ def check_model_fits(model: Model, graph: Graph) -> None:
 def facts_of(graph: Graph) -> Facts:
     """The :class:`Facts` of a graph."""
     train = graph.labelled(graph.train_mask)
-    return Facts(num_nodes=graph.num_nodes, num_train=train.numel(), homophily=label_homophily(graph, train))
+    return Facts(
+        num_nodes=graph.num_nodes,
+        num_train=train.numel(),
+        num_val=graph.labelled(graph.val_mask).numel(),
+        homophily=label_homophily(graph, train),
+    )
 
 
 def training_targets(model: Model, y: Tensor) -> Tensor:

@@ -117,7 +117,7 @@ class Agreement:
         known = iteration if synchronous else iteration - self.staleness
         sums = self._pending[known].wait().tolist()
         for old in [i for i in self._pending if i <= iteration - self.staleness]:
-            self._pending.pop(old)
+            self._pending.pop(old).wait()  # sums that nobody asks for must still arrive
         return known, sums
 
     def drain(self) -> None:

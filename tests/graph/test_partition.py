@@ -17,7 +17,7 @@ from partition_graphs import nasty, planted, undirected
 import gfgnn
 from gfgnn.checks import InputError
 from gfgnn.graph.graph import Graph
-from gfgnn.graph.partition import BALANCE, check_partition, partition_nodes, with_metis, with_pymetis
+from gfgnn.graph.partition import COUNTED, check_partition, partition_nodes, with_metis, with_pymetis
 
 METHODS = ("pymetis", "metis", "ldg")
 NASTY = nasty()
@@ -66,14 +66,14 @@ def test_seeds(citeseer: Graph, method: str, parts: int) -> None:
 def test_several_constraints_hold_at_once(communities: Graph, method: str, parts: int) -> None:
     nobody = torch.zeros(communities.num_nodes, dtype=torch.bool)
     graph = communities.replace(train_mask=communities.y < 10, val_mask=nobody, test_mask=nobody)
-    several = partition_nodes(graph, parts, method=method, balance=BALANCE).report
+    several = partition_nodes(graph, parts, method=method, balance=COUNTED).report
     assert max(several.balance.values()) <= 1.04
     assert several.cut_share < 0.65 * (1 - 1 / parts)  # random: 1 - 1 / parts
     one = partition_nodes(graph, parts, method=method).report
     assert one.balance["labelled"] > 1.1  # so the constraints had something to do
 
 
-@pytest.mark.parametrize("kind", BALANCE)
+@pytest.mark.parametrize("kind", COUNTED)
 @pytest.mark.parametrize("method", METHODS)
 def test_one_constraint(citeseer: Graph, method: str, kind: str) -> None:
     report = partition_nodes(citeseer, 4, method=method, balance=kind, imbalance=0.1).report
@@ -110,7 +110,7 @@ def test_directions_and_weights_do_not_matter(few_communities: Graph, method: st
     assert one.fingerprint != other.fingerprint
 
 
-@pytest.mark.parametrize("balance", [("nodes",), ("edges",), ("labelled",), BALANCE])
+@pytest.mark.parametrize("balance", [("nodes",), ("edges",), ("labelled",), COUNTED])
 @pytest.mark.parametrize("name", list(NASTY))
 def test_odd_graphs(name: str, balance: tuple[str, ...], capfd: pytest.CaptureFixture[str]) -> None:
     """Every part gets a node whatever is asked, and METIS has nothing to complain about."""
@@ -139,7 +139,7 @@ def test_any_graph(data: st.DataObject) -> None:
     n = data.draw(st.integers(1, 25), "nodes")
     pairs = data.draw(st.lists(st.tuples(st.integers(0, n - 1), st.integers(0, n - 1)), max_size=60), "edges")
     parts = data.draw(st.integers(1, n), "parts")
-    balance = data.draw(st.lists(st.sampled_from(BALANCE), min_size=1, unique=True), "balance")
+    balance = data.draw(st.lists(st.sampled_from(COUNTED), min_size=1, unique=True), "balance")
     method = data.draw(st.sampled_from(["auto", "metis", "ldg"]), "method")
     graph = undirected(pairs, n)
     partition = partition_nodes(graph, parts, method=method, balance=balance)
@@ -216,7 +216,7 @@ def test_both_libraries_in_the_other_order(citeseer: Graph) -> None:
         (2.5, {}, "num_parts must be a whole number; got 2.5"),
         (26, {}, "num_parts must be at most 25, the number of nodes of small; got 26"),
         (2, {"method": "kahip"}, "method must be one of auto, pymetis, metis, ldg; got 'kahip'"),
-        (2, {"balance": ("rows",)}, "balance must be one of nodes, edges, labelled; got 'rows'"),
+        (2, {"balance": ("rows",)}, "balance must be one of nodes, edges, labelled, work; got 'rows'"),
         (2, {"balance": ()}, "balance must name some of"),
         (2, {"balance": ("nodes", "nodes")}, "each once"),
         (2, {"method": "pymetis", "balance": ("nodes", "edges")}, "Use metis or ldg"),

@@ -16,7 +16,7 @@ from random_graphs import random_graph
 from gfgnn.checks import InputError
 from gfgnn.graph.fingerprint import fingerprint
 from gfgnn.graph.graph import Graph
-from gfgnn.graph.partition import BALANCE, check_partition, ldg, partition_nodes
+from gfgnn.graph.partition import COUNTED, check_partition, ldg, partition_nodes
 from gfgnn.graph.partition.check import check_problem, degenerate, exceeded_limit
 from gfgnn.graph.partition.repair import repair
 from gfgnn.graph.partition.report import measure
@@ -26,7 +26,7 @@ NASTY = nasty()
 
 def test_a_sound_problem_passes() -> None:
     for graph in NASTY.values():
-        check_problem(problem_of(graph, [1, 1], BALANCE if graph.num_edges else ("nodes",)))
+        check_problem(problem_of(graph, [1, 1], COUNTED if graph.num_edges else ("nodes",)))
 
 
 @pytest.mark.parametrize(

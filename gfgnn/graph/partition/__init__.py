@@ -3,11 +3,12 @@
 from gfgnn.graph.fingerprint import fingerprint
 from gfgnn.graph.partition.nodes import METHODS, partition_nodes
 from gfgnn.graph.partition.partition import Partition, check_partition
-from gfgnn.graph.partition.problem import BALANCE
+from gfgnn.graph.partition.problem import BALANCE, COUNTED
 from gfgnn.graph.partition.report import PartitionReport
 
 __all__ = [
     "BALANCE",
+    "COUNTED",
     "METHODS",
     "Partition",
     "PartitionReport",
