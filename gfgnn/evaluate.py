@@ -29,7 +29,9 @@ def evaluate(problem: Problem, weights: dict[str, Tensor]) -> dict[str, float | 
             values = _of_all_rows(problem, scores)
     # a loss that is not a number shows that training has diverged; no labels show in the score alone
     known = {name: None if math.isnan(value) else value for name, value in values.items()}
-    return known | {"loss": values["loss"]} | ({"val_loss": values["val_loss"]} if problem.facts.num_val else {})
+    return (
+        known | {"loss": values["loss"]} | ({"val_loss": values["val_loss"]} if problem.facts.num_val else {})
+    )
 
 
 def _means(problem: Problem, scores: Tensor | None) -> dict[str, float]:

@@ -15,6 +15,7 @@ from gfgnn.checkpoint import MODEL_FILE, WriteError, atomic_write, jsonable, sav
 from gfgnn.checks import InputError
 from gfgnn.curves import draw_curves
 from gfgnn.result import Result
+from gfgnn.timeline import chrome_trace, draw_timeline
 from gfgnn.toml import RunConfig, differences, dumps, loads_run
 
 CONFIG_FILE, METRICS_FILE, RESULT_FILE, CURVES_FILE = (
@@ -24,7 +25,8 @@ CONFIG_FILE, METRICS_FILE, RESULT_FILE, CURVES_FILE = (
     "curves.png",
 )
 ADAM_METRICS_FILE, BOARD_FOLDER = "metrics_adam.jsonl", "tensorboard"
-OUTPUTS = (METRICS_FILE, RESULT_FILE, CURVES_FILE, MODEL_FILE, ADAM_METRICS_FILE)
+TIMELINE_FILE, TRACE_FILE, LOGS_FOLDER = "timeline.png", "timeline.json", "ranks"
+OUTPUTS = (METRICS_FILE, RESULT_FILE, CURVES_FILE, MODEL_FILE, ADAM_METRICS_FILE, TIMELINE_FILE, TRACE_FILE)
 
 
 class RunFolder:
@@ -109,6 +111,9 @@ class RunFolder:
         }
         if adam is not None:
             contents[ADAM_METRICS_FILE] = lambda: _json_lines(adam)
+        if result.config.timeline and result.ranks:
+            contents[TIMELINE_FILE] = lambda: draw_timeline(result.ranks)
+            contents[TRACE_FILE] = lambda: json.dumps(chrome_trace(result.ranks)).encode()
         writes = [lambda: save_model(self.path / MODEL_FILE, result.model, result.weights)]
         writes += [partial(_write, self.path / name, make) for name, make in contents.items()]
         failed: list[WriteError] = []
@@ -122,7 +127,7 @@ class RunFolder:
 
     def files(self) -> list[str]:
         """What the folder holds of this run."""
-        names = (CONFIG_FILE, *OUTPUTS, BOARD_FOLDER)
+        names = (CONFIG_FILE, *OUTPUTS, BOARD_FOLDER, LOGS_FOLDER)
         return sorted(name for name in names if (self.path / name).exists())
 
     def _check_free(self, overwrite: bool) -> bool:

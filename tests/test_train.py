@@ -15,6 +15,7 @@ import torch
 from gfgnn.checks import InputError
 from gfgnn.config import ModelConfig, TrainConfig
 from gfgnn.data import load
+from gfgnn.evaluate import evaluate
 from gfgnn.graph.graph import Graph
 from gfgnn.model.build import initial_weights
 from gfgnn.result import Result
@@ -81,8 +82,8 @@ def test_returns_the_best_validation_iterate(graph: Graph, monkeypatch: pytest.M
     assert result.test_accuracy == result.history[result.best_iteration - 1]["test"]
     assert result.last_test_accuracy == result.history[-1]["test"]
     problem = loop.prepare(result.model, graph)
-    assert loop.evaluate(problem, result.weights)["val"] == max(scores)
-    assert loop.evaluate(problem, result.last_weights)["val"] == scores[-1]
+    assert evaluate(problem, result.weights)["val"] == max(scores)
+    assert evaluate(problem, result.last_weights)["val"] == scores[-1]
 
 
 def test_seconds_grow_and_leave_evaluation_out(graph: Graph, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -129,7 +130,7 @@ def test_ctrl_c_keeps_the_best_iterate(graph: Graph, monkeypatch: pytest.MonkeyP
     assert result.interrupted
     assert result.iterations == 3
     problem = loop.prepare(result.model, graph)
-    assert loop.evaluate(problem, result.weights)["val"] == result.val_accuracy
+    assert evaluate(problem, result.weights)["val"] == result.val_accuracy
     with pytest.raises(KeyboardInterrupt):
         run(graph, monkeypatch, Noise(interrupt=1))
 
@@ -201,6 +202,6 @@ def test_summary_keys_are_frozen(graph: Graph, monkeypatch: pytest.MonkeyPatch) 
         "dataset", "num_nodes", "num_edges", "num_features", "num_classes", "task", "model", "layers", "hidden",
         "solver", "seed", "threads", "device", "dtype", "iterations", "best_iteration", "train_accuracy",
         "val_accuracy", "test_accuracy", "last_test_accuracy", "loss", "seconds", "seconds_to_best",
-        "seconds_per_iteration", "setup_seconds", "peak_rss_bytes", "parts", "stages", "version", "interrupted",
-        "diverged", "settings", "notes",
+        "seconds_per_iteration", "setup_seconds", "peak_rss_bytes", "parts", "stages", "staleness", "ranks", "version",
+        "interrupted", "diverged", "settings", "notes",
     ]  # fmt: skip

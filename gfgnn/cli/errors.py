@@ -13,6 +13,7 @@ import typer
 
 from gfgnn.checks import InputError
 from gfgnn.interrupts import noticed
+from gfgnn.launch.failure import RankFailure
 
 BAD_INPUT, FAILED, INTERRUPTED, NO_READER = 2, 1, 130, 141
 NOTHING_KEPT = "interrupted before there was anything to keep."
@@ -43,6 +44,8 @@ def friendly(command: Callable[..., None]) -> Callable[..., None]:
                 raise _end(str(error), FAILED) from None
             except KeyboardInterrupt:
                 raise _end(NOTHING_KEPT, INTERRUPTED) from None
+            except RankFailure as error:
+                raise _end(str(error), FAILED) from None
             except Exception as error:
                 if interrupts:
                     raise _end(NOTHING_KEPT, INTERRUPTED) from None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
 from contextlib import nullcontext
 from dataclasses import replace
@@ -21,10 +22,12 @@ if TYPE_CHECKING:
     from gfgnn.graph.graph import Graph
     from gfgnn.model.build import Model
     from gfgnn.output import RunFolder
+    from gfgnn.plan.plan import Plan
     from gfgnn.result import Result
     from gfgnn.toml import RunConfig
 
 MODEL, TRAIN, TARGET, ADAM, OUT = "Model", "Training", "Block solver", "Adam", "Output"
+GRID = "Grid of ranks"
 AUTO = "number or auto (auto)"
 
 
@@ -59,6 +62,24 @@ def train_command(
     eval_every: Annotated[int | None, _option(TRAIN, "Evaluate every so many iterations (1).")] = None,
     tune: Annotated[
         bool | None, _option(TRAIN, "Search settings on validation accuracy first.", "--tune")
+    ] = None,
+    parts: Annotated[int | None, _option(GRID, "Parts of the graph (1).")] = None,
+    stages: Annotated[
+        int | None, _option(GRID, "Stages of layers (1); parts x stages processes start.")
+    ] = None,
+    stage_bounds: Annotated[
+        str | None, _option(GRID, "First block of each later stage, such as 5,9 (balanced by cost).")
+    ] = None,
+    staleness: Annotated[
+        int | None, _option(GRID, "Age in iterations of messages between stages (0: stages wait).")
+    ] = None,
+    partition: Annotated[str | None, _option(GRID, "File of gfgnn partition (a new partition).")] = None,
+    partitioner: Annotated[str | None, _option(GRID, "auto, pymetis, metis or ldg (auto).")] = None,
+    backend: Annotated[str | None, _option(GRID, "process or thread (process).")] = None,
+    timeout: Annotated[float | None, _option(GRID, "Seconds to end in when a rank fails (60).")] = None,
+    port: Annotated[int | None, _option(GRID, "Where local ranks meet (any free one).")] = None,
+    timeline: Annotated[
+        bool | None, _option(GRID, "Draw when each rank waits; needs --out.", "--timeline")
     ] = None,
     step: Annotated[str | None, _option(TARGET, "sweep, polar or auto (auto).")] = None,
     ridge_encoder: Annotated[str | None, _option(TARGET, AUTO)] = None,
@@ -103,16 +124,28 @@ def train_command(
         "model": o.given(family=model, layers=layers, hidden=hidden, activation=activation),
         "train": o.given(
             solver=solver, iters=iters, seed=seed, threads=threads, device=device, dtype=dtype, patience=patience,
-            max_seconds=max_seconds, eval_every=eval_every,
+            max_seconds=max_seconds, eval_every=eval_every, parts=parts, stages=stages, stage_bounds=stage_bounds,
+            staleness=staleness, partition=partition, partitioner=partitioner, backend=backend, timeout=timeout,
+            port=port, timeline=timeline,
         ),
         "target": o.given(step=step, node_weights=node_weights, **numbers),
         "adam": o.given(lr=lr, weight_decay=weight_decay, dropout=dropout, batch_norm=batch_norm),
         "run": o.given(tune=tune, compare_adam=compare_adam, adam_seconds=adam_seconds),
     }  # fmt: skip
+    if timeline and out is None:
+        raise InputError("--timeline draws into the folder of the run: add --out DIR.")
     if tensorboard and out is None:
         raise InputError("--tensorboard writes into the folder of the run: add --out DIR.")
     o.show_warnings_plainly()
     run = merge(config, given)
+    from gfgnn.launch.environment import under_torchrun
+
+    if under_torchrun():
+        from gfgnn.launch.grid import check_world, serve
+
+        check_world(run.train)
+        if os.environ["RANK"] != "0":
+            return serve(run.train)
     from gfgnn.output import RunFolder
 
     folder = None if out is None else RunFolder(out, run, overwrite=overwrite, tensorboard=tensorboard)
@@ -157,7 +190,9 @@ def execute(run: RunConfig, folder: RunFolder | None) -> tuple[Result, Result | 
         result, adam = _train(model, graph, config, folder), None
         if run.compare_adam and config.solver != "adam" and not result.interrupted:
             # Patience and iterations are the solver's own: those of the block solver would cut Adam short.
-            other = replace(config, solver="adam", iters=None, patience=None, max_seconds=run.adam_seconds)
+            other = replace(
+                one_device(config), solver="adam", iters=None, patience=None, max_seconds=run.adam_seconds
+            )
             try:
                 adam = _train(model, graph, other, None)
             except KeyboardInterrupt:
@@ -180,6 +215,7 @@ def _tuned(model: Model, graph: Graph, config: TrainConfig) -> TrainConfig:
 
 def _train(model: Model, graph: Graph, config: Any, folder: RunFolder | None) -> Result:
     from gfgnn.cli.progress import TrainingProgress
+    from gfgnn.output import LOGS_FOLDER
     from gfgnn.train import make_solver, train
 
     with TrainingProgress(
@@ -191,7 +227,16 @@ def _train(model: Model, graph: Graph, config: Any, folder: RunFolder | None) ->
             if folder is not None:
                 folder.on_iteration(line)
 
-        return train(model, graph, config, on_iteration=on_iteration)
+        def on_plan(plan: Plan) -> None:
+            print(plan.describe(), file=sys.stderr)
+
+        logs = None if folder is None else folder.path / LOGS_FOLDER
+        return train(model, graph, config, on_iteration=on_iteration, on_plan=on_plan, folder=logs)
+
+
+def one_device(config: TrainConfig) -> TrainConfig:
+    """The same settings without a grid."""
+    return replace(config, parts=1, stages=1, stage_bounds=None, staleness=0, partition=None, timeline=False)
 
 
 def summarise(result: Result, adam: Result | None) -> dict[str, Any]:
