@@ -16,7 +16,7 @@ from torch import Tensor
 from gfgnn.checks import InputError
 from gfgnn.config import TrainConfig
 from gfgnn.evaluate import evaluate
-from gfgnn.exchange.weights import gather_weights
+from gfgnn.exchange.weights import check_same, gather_weights
 from gfgnn.problem import Problem
 from gfgnn.solver.base import Solver
 
@@ -28,7 +28,7 @@ Callback = Callable[[dict[str, Any]], None]
 
 @dataclass(kw_only=True)
 class Outcome:
-    """What a run has come to, as :class:`gfgnn.result.Result` describes it; weights are complete on rank 0."""
+    """What a run has come to, as :class:`gfgnn.result.Result` describes it; the same on every rank, but for its own times."""
 
     weights: dict[str, Tensor]
     last_weights: dict[str, Tensor]
@@ -142,6 +142,7 @@ class Run:
     def _evaluate(self, record: dict[str, Any]) -> None:
         """Fills in losses and scores, and keeps copies: a step may reuse the memory of its weights."""
         weights = copies(self.solver.weights(self.problem, self.state))
+        check_same(self.problem, weights)
         record.update(evaluate(self.problem, weights))
         if not _finite(record):
             return
@@ -170,7 +171,7 @@ class Run:
         self.notes.append(text)
 
     def outcome(self) -> Outcome:
-        """What came of it. Called by every rank; sends the weights of the best and the last iterate to rank 0."""
+        """What came of it. Called by every rank; brings the weights of the best and the last iterate to all."""
         if self.best is None or self.last is None:
             raise InputError(
                 "The very first iteration gave a loss that is not finite. Scale the features (--normalise rows), "

@@ -55,7 +55,7 @@ def train_rank(
     on_iteration: Callback | None = None,
     stop_requested: Callable[[], bool] = lambda: False,
 ) -> tuple[Outcome, list[dict[str, Any]]]:
-    """One rank's part of a training run: the outcome, complete on rank 0, and the reports of all ranks.
+    """One rank's part of a training run: the outcome and the reports of all ranks.
 
     Called by every rank of ``world``.
 
