@@ -58,11 +58,16 @@ def check_plans(shards: list[ShardMatrix], columns: list[Tensor]) -> None:
         assert bool(used.all()), "every halo column has a non-zero"
 
 
+def structure(matrix: Tensor) -> Tensor:
+    """Which entries are stored, zeros among them (of edges out of nodes without a degree), bool ``[N, N]``."""
+    return with_values(matrix, torch.ones_like(matrix.values())).to_dense() > 0
+
+
 def check_interior(shards: list[ShardMatrix], matrix: Tensor, rows: list[Tensor], owner: Tensor) -> None:
     """Rows from ``start`` to ``stop``, and no others, may have columns of other parts; the range is tight."""
-    dense = matrix.to_dense() != 0
+    stored = structure(matrix)
     for part, shard in enumerate(shards):
-        crosses = (dense[rows[part]] & (owner != part)[None, :]).any(1)
+        crosses = (stored[rows[part]] & (owner != part)[None, :]).any(1)
         inside = torch.zeros_like(crosses)
         inside[shard.start : shard.stop] = True
         assert not bool((crosses & ~inside).any())
@@ -81,11 +86,11 @@ def check_cut(s: Propagation, assignment: Tensor, num_parts: int) -> None:
         assert torch.equal(together(shards, nodes, nodes, s.num_nodes), matrix.to_dense())
         check_plans(shards, nodes)
         check_interior(shards, matrix, nodes, assignment)
-        dense = matrix.to_dense() != 0
+        stored = structure(matrix)
         for part, shard in enumerate(
             shards
         ):  # the boundary rows of either matrix stand together, without a gap
-            crosses = (dense[nodes[part]] & (assignment != part)[None, :]).any(1)
+            crosses = (stored[nodes[part]] & (assignment != part)[None, :]).any(1)
             assert int(crosses.sum()) == shard.stop - shard.start
 
 
