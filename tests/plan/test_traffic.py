@@ -151,6 +151,32 @@ def test_no_bias_frozen_layers_and_wide_outputs() -> None:
     check(narrow, graph, 2, 2, step="polar")
 
 
+@pytest.mark.parametrize(
+    "graph",
+    [
+        small_directed,
+        pytest.param(
+            sparse, marks=pytest.mark.xfail(strict=True, reason="columns of sparse inputs are summed as halo")
+        ),
+    ],
+)
+def test_setting_up_is_booked_as_such(graph: Callable[[], Graph], monkeypatch: pytest.MonkeyPatch) -> None:
+    unlock_tables(monkeypatch)
+    g = graph()
+    model = network("gcn", g)
+    shards = make_shards(model, g, random_parts(g.num_nodes, 2), 2, dtype=torch.float32)
+
+    def job(world: Any) -> dict[str, Traffic]:
+        comm = CountingCommunicator(world)
+        grid = make_grid(comm, 2, 2)
+        problem = shard_problem(model, shards[grid.part], grid, even_bounds(model, 2), dtype=torch.float32)
+        TargetSolver(TargetConfig(), ITERS).init(problem, torch.Generator().manual_seed(0))
+        return booked(comm)
+
+    for books in run_open(4, job)[0]:
+        assert set(books) == {"setup"}
+
+
 PART = PartTraffic(
     nodes=10,
     splits=(6, 2, 2),
