@@ -4,8 +4,8 @@
     python benchmarks/grid.py speed [--rounds 5] [--timeline FILE.png]       one rank, two parts, two stages
     python benchmarks/grid.py report                                         the tables, from results/grid.jsonl
 
-Needs cora.npz and ogbn_arxiv.npz in the folder that GFGNN_DATA names. Speed compares runs with one thread a rank, taken in
-turn; two ranks need two cores that nobody else uses.
+Needs cora.npz and ogbn_arxiv.npz in the folder that GFGNN_DATA names. Speed compares runs of one thread a rank, taken
+in turn; two ranks need two cores that nobody else uses.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ STAGES: dict[str, tuple[str, dict[str, Any], str, int, tuple[int, ...]]] = {
     "cora-gcn-4": ("cora", {}, "gcn", 4, (1, 2, 4)),
     "arxiv-2014-5": (
         "ogbn_arxiv",
-        {"features": "structure:128", "max_year": 2014, "split": "train=0.6,val=0.2"},
+        {"features": "structure", "symmetrise": True, "max_year": 2014, "split": "train=0.6,val=0.2"},
         "gcn", 5, (1, 2, 4),
     ),
 }  # fmt: skip
@@ -64,7 +64,7 @@ def stages(names: list[str], seeds: int) -> None:
 
 
 def speed(rounds: int, layers: int, timeline: Path | None) -> None:
-    graph = gfgnn.load("ogbn_arxiv", features="structure:128")
+    graph = gfgnn.load("ogbn_arxiv", features="structure", symmetrise=True)
     model = gfgnn.ModelConfig(family="gcn", layers=layers, hidden=128)
     config = gfgnn.TrainConfig(iters=9, threads=1, eval_every=1000)
     for number in range(rounds):

@@ -28,7 +28,7 @@ Callback = Callable[[dict[str, Any]], None]
 
 @dataclass(kw_only=True)
 class Outcome:
-    """What a run has come to, as :class:`gfgnn.result.Result` describes it; the same on every rank, but for its own times."""
+    """What a run has come to, as :class:`gfgnn.result.Result` describes it; on every rank, with its own times."""
 
     weights: dict[str, Tensor]
     last_weights: dict[str, Tensor]

@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from functools import cache, cached_property
+from functools import cache
 from typing import Any, TypeVar
 
-import pytest
 import torch
 from torch import Tensor
 
@@ -22,7 +21,6 @@ from gfgnn.evaluate import evaluate
 from gfgnn.forward import stage_forward
 from gfgnn.graph.graph import Graph
 from gfgnn.model.build import Model
-from gfgnn.model.inputs import Inputs
 from gfgnn.problem import Problem, prepare
 from gfgnn.shards import make_shards, shard_problem
 from gfgnn.solver.state import TargetState
@@ -82,21 +80,6 @@ def with_values(task: str) -> Graph:
     values = graph.x @ torch.randn(6, 2, generator=torch.Generator().manual_seed(0)) + 3.0
     y = values if task == "regression" else (values > values.mean(0)).float()
     return graph.replace(y=y, num_classes=2, task=task)
-
-
-def unlock_tables(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Lets ranks that are threads write out sparse inputs: before Python 3.12 a cached_property holds a lock while it
-    computes, and the others, whose messages it waits for, wait for the lock."""
-    table = Inputs.__dict__["_sparse_table"]
-    if isinstance(table, cached_property):
-        compute = table.func
-
-        def read(inputs: Inputs) -> Any:
-            if "written" not in inputs.__dict__:
-                inputs.__dict__["written"] = compute(inputs)
-            return inputs.__dict__["written"]
-
-        monkeypatch.setattr(Inputs, "_sparse_table", property(read))
 
 
 def random_parts(num_nodes: int, num_parts: int, seed: int = 3) -> Tensor:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 import numpy as np
@@ -38,6 +38,7 @@ class Inputs:
     propagation: Propagator
     features: Tensor
     table: Tensor | None
+    _written: list[scipy.sparse.csr_matrix] = field(default_factory=list, init=False, repr=False)
 
     def for_purpose(self, purpose: str) -> Inputs:
         """The same, with what its products send booked under another purpose."""
@@ -84,9 +85,17 @@ class Inputs:
             parts.append(spmm(self.features_t, r))
         return torch.cat(parts)
 
-    @cached_property
+    @property
     def _sparse_table(self) -> scipy.sparse.csr_matrix:
-        """T of sparse features, written out; only the set-up of a solver needs it."""
+        """T of sparse features, written out once; only the set-up of a solver needs it. Every part must call it.
+
+        Not a cached_property: before Python 3.12 that locks out other threads, which may be the other parts.
+        """
+        if not self._written:
+            self._written.append(self._write())
+        return self._written[0]
+
+    def _write(self) -> scipy.sparse.csr_matrix:
         hops = [to_scipy(self.features)]
         for _ in range(self._depth if self.block.propagate == "power" else self._num_hops - 1):
             hops.append(self.propagation.apply_sparse(hops[-1]))

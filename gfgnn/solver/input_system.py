@@ -78,7 +78,8 @@ def make_input_system(
     The ridge of feature j is ``p/(1-p) sum_i c_i T_ij^2`` (closed-form dropout: the expected square of the noise that
     dropping features with probability p adds) plus ``ridge + prox`` times the mean diagonal.
     """
-    own_sums = inputs.square_sums(c), inputs.adjoint(c[:, None]).squeeze(1), c.sum()
+    setting_up = inputs.for_purpose("setup")
+    own_sums = setting_up.square_sums(c), setting_up.adjoint(c[:, None]).squeeze(1), c.sum()
     squares, weighted, total = sum_over(parts, *own_sums, purpose="setup")
     total = total.clamp(min=torch.finfo(c.dtype).tiny)  # where no row counts, all means are zero
     mean = weighted / total if centred else torch.zeros_like(weighted)
@@ -88,7 +89,7 @@ def make_input_system(
     damping = charge + prox * scale
     lower = None
     if inputs.fan_in <= GRAM_LIMIT:
-        (gram,) = sum_over(parts, inputs.gram(c), purpose="setup")
+        (gram,) = sum_over(parts, setting_up.gram(c), purpose="setup")
         lower = factor(gram - total * torch.outer(mean, mean), damping)
     return InputSystem(
         inputs, parts, c, mean, total, charge, damping, scale, lower, centred_squares + damping

@@ -94,6 +94,7 @@ class TargetState:
     last_loss: float = float("inf")
     good_loss: float = float("inf")
     good: Weights = field(default_factory=dict)
+    judged: int = 0  #: the latest iteration whose loss the safeguard has seen
     scale: float = 1.0
     synchronous_until: int = 0
     log: dict[int, Logged] = field(default_factory=dict)

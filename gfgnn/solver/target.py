@@ -269,8 +269,13 @@ def _went_wrong(problem: Problem, state: TargetState, known: int, current: float
     for _ in range(stages_above(problem)):
         origin -= state.log[origin].lag
     used = state.log[origin]
-    for old in [i for i in state.log if i < min(origin, state.iteration - state.links.staleness)]:
+    # as far back as any later iteration may look, through every stage above
+    oldest = state.iteration - state.links.staleness * (1 + stages_above(problem))
+    for old in [i for i in state.log if i < oldest]:
         del state.log[old]
+    if known <= state.judged:  # the first late iterations hear again of synchronous ones
+        return False
+    state.judged = known
     if not math.isfinite(state.first_loss):
         state.first_loss = current
     limit = min(1.5 * state.last_loss + 0.2 * state.first_loss, 2.0 * state.first_loss)

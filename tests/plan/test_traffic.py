@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 import torch
-from grids import even_bounds, random_parts, run_open, small, small_directed, unlock_tables, with_values
+from grids import even_bounds, random_parts, run_open, small, small_directed, with_values
 
 from gfgnn.checks import InputError
 from gfgnn.comm.counting import CountingCommunicator
@@ -94,7 +94,6 @@ def check(
             solver.finish(problem, state)
 
     with pytest.MonkeyPatch.context() as patch:
-        unlock_tables(patch)
         patch.setattr(InputSystem, "_product", counted)
         run_open(parts * stages, job)
 
@@ -155,13 +154,10 @@ def test_no_bias_frozen_layers_and_wide_outputs() -> None:
     "graph",
     [
         small_directed,
-        pytest.param(
-            sparse, marks=pytest.mark.xfail(strict=True, reason="columns of sparse inputs are summed as halo")
-        ),
+        sparse,
     ],
 )
-def test_setting_up_is_booked_as_such(graph: Callable[[], Graph], monkeypatch: pytest.MonkeyPatch) -> None:
-    unlock_tables(monkeypatch)
+def test_setting_up_is_booked_as_such(graph: Callable[[], Graph]) -> None:
     g = graph()
     model = network("gcn", g)
     shards = make_shards(model, g, random_parts(g.num_nodes, 2), 2, dtype=torch.float32)
