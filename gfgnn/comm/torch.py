@@ -7,6 +7,7 @@ that the launcher, which is no rank, hosts with :func:`host_store`.
 
 from __future__ import annotations
 
+import itertools
 import re
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -20,6 +21,9 @@ from torch import Tensor
 from gfgnn.checks import InputError
 from gfgnn.comm.base import CommError, Communicator, Work, check_counts
 from gfgnn.comm.serial import SerialCommunicator
+
+#: calls of :meth:`TorchCommunicator.from_environment` so far, the same number in every process of torchrun
+_calls = itertools.count()
 
 REDUCE = {"sum": dist.ReduceOp(dist.ReduceOp.SUM), "max": dist.ReduceOp(dist.ReduceOp.MAX)}
 
@@ -123,7 +127,7 @@ class TorchCommunicator:
             raise InputError(f"torchrun must have set the environment: {_summary(error)}") from error
         except RuntimeError as error:
             raise CommError(f"torchrun's store does not answer: {_summary(error)}", timed_out=True) from error
-        store = dist.PrefixStore("gfgnn", store)
+        store = dist.PrefixStore(f"gfgnn{next(_calls)}", store)  # what an earlier run has left there is stale
         store.set(f"arrived/{rank}", "")
         try:
             store.wait([f"arrived/{other}" for other in range(size)], timedelta(seconds=patience))
