@@ -6,6 +6,8 @@ import os
 import shutil
 import tempfile
 import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +19,7 @@ from gfgnn.config import TrainConfig
 from gfgnn.graph.graph import Graph
 from gfgnn.launch.context import RankContext
 from gfgnn.launch.environment import describe_failure, torchrun_context, under_torchrun
+from gfgnn.launch.failure import RankFailure
 from gfgnn.launch.files import load_json, load_shard, load_weights, save_json, save_shard, save_weights
 from gfgnn.launch.member import Task, train_rank
 from gfgnn.launch.run import default_threads, run_ranks
@@ -63,14 +66,15 @@ def _on_processes(
 ) -> Trained:
     config = task.config
     size = config.parts * config.stages
-    logs = folder or Path(tempfile.mkdtemp(prefix="gfgnn-ranks-"))
-    with tempfile.TemporaryDirectory(prefix="gfgnn-shards-") as name:
+    with (
+        tempfile.TemporaryDirectory(prefix="gfgnn-shards-") as name,
+        _log_folder(folder) as logs,
+    ):
         files = Path(name)
         for shard in shards:
             save_shard(files / f"shard{shard.part}", shard)
         shards.clear()
         save_json(files, "task", task.to_dict())
-        logs.mkdir(parents=True, exist_ok=True)
         save_json(logs, "files", name)
 
         def on_message(rank: int, message: dict[str, Any]) -> None:
@@ -82,12 +86,24 @@ def _on_processes(
             timeout=config.timeout, port=config.port, device=config.device,
             describe=lambda rank: place(config, rank), on_message=on_message,
         )  # fmt: skip
-        trained = _collect(files)
-    if folder is None:
-        shutil.rmtree(logs, ignore_errors=True)
-    else:
-        (logs / "files.json").unlink()
-    return trained
+        return _collect(files)
+
+
+@contextmanager
+def _log_folder(folder: Path | None) -> Iterator[Path]:
+    """The folder for the ranks' logs; a temporary one is kept where a rank fails, whose log is then asked for."""
+    logs = folder or Path(tempfile.mkdtemp(prefix="gfgnn-ranks-"))
+    logs.mkdir(parents=True, exist_ok=True)
+    keep = folder is not None
+    try:
+        yield logs
+    except RankFailure:
+        keep = True
+        raise
+    finally:
+        (logs / "files.json").unlink(missing_ok=True)
+        if not keep:
+            shutil.rmtree(logs, ignore_errors=True)
 
 
 def job(context: RankContext) -> None:
@@ -181,20 +197,30 @@ def check_world(config: TrainConfig) -> None:
 
 
 def _member(context: RankContext, task: Task, shard: GraphShard, on_iteration: Callback | None) -> Trained:
+    stop = threading.Event()
+
     def tell(line: dict[str, Any]) -> None:
         context.progress(line["iteration"])
-        if context.rank == 0 and on_iteration is not None:
-            on_iteration(line)
+        try:
+            if context.rank == 0 and on_iteration is not None:
+                on_iteration(line)
+        except KeyboardInterrupt:
+            stop.set()
 
     torch.set_num_threads(
         task.config.threads or default_threads(int(os.environ.get("LOCAL_WORLD_SIZE", "1")))
     )
     try:
         trained = train_rank(
-            context.connect(), lambda part, features: shard, task, context.device, on_iteration=tell
-        )
+            context.connect(), lambda part, features: shard, task, context.device, on_iteration=tell,
+            stop_requested=stop.is_set,
+        )  # fmt: skip
+    except InputError:
+        raise
     except Exception as error:
-        raise RuntimeError(describe_failure(error, context, place(task.config, context.rank))) from error
+        text = describe_failure(error, context, place(task.config, context.rank))
+        beat = context.beat
+        raise RankFailure(text, context.rank, "raised", beat.iteration, context.folder) from error
     context.close()
     return trained
 

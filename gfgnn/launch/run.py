@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import socket
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -24,6 +25,18 @@ def default_threads(size: int) -> int:
     """Threads for each of ``size`` ranks, so that together they do not exceed the cores this process may use."""
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     return max(1, cores // size)
+
+
+def check_port(port: int) -> None:
+    """Raises :class:`InputError` where nothing can listen at ``port`` now."""
+    with socket.socket() as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind(("", port))
+        except OSError as error:
+            raise InputError(
+                f"port must be free, or 0 for any that is; {port} is in use or not allowed ({error.strerror})."
+            ) from None
 
 
 def run_ranks(
@@ -53,7 +66,8 @@ def run_ranks(
         port: where the ranks meet on this machine; 0 takes a free one.
         device: cpu; or cuda, where rank r gets cuda:r.
         describe: what a rank does in the run, for messages.
-        on_message: called with rank and message for everything that ranks send, in the thread that called this.
+        on_message: called with rank and message for everything that ranks send, in the thread that called this; a
+            KeyboardInterrupt from it asks the ranks to stop, like the first Ctrl-C.
 
     Raises:
         InputError: ``port`` is in use, there are fewer CUDA devices than ranks, or a rank raised it.
@@ -88,7 +102,10 @@ def run_ranks(
             while not watch.finished:
                 for rank, message in watch.look():
                     if on_message is not None:
-                        on_message(rank, message)
+                        try:
+                            on_message(rank, message)
+                        except KeyboardInterrupt:
+                            table.request_stop()
                 if len(interrupts) > 1:
                     raise KeyboardInterrupt
                 if cause := watch.failure():
@@ -134,4 +151,4 @@ def _check_device(device: str, size: int) -> None:
             )
 
 
-__all__ = ["default_threads", "run_ranks"]
+__all__ = ["check_port", "default_threads", "run_ranks"]
