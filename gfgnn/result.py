@@ -112,7 +112,9 @@ class Result:
             "parts": config.parts,
             "stages": config.stages,
             "staleness": config.staleness,
-            "ranks": [{k: v for k, v in rank.items() if k != "waits"} for rank in self.ranks],
+            "ranks": [
+                {k: v for k, v in rank.items() if k not in ("waits", "step_spans")} for rank in self.ranks
+            ],
             "version": __version__,
             "interrupted": self.interrupted,
             "diverged": self.diverged,

@@ -64,12 +64,11 @@ def train(
     check_trainable(graph)
     if isinstance(model, ModelConfig):
         model = build_model(model, graph)
-    check_device(config.device)
+    check_run(model, graph, config)
     solver = make_solver(config, model)
     if config.parts * config.stages > 1:
         from gfgnn.launch.grid import train_on_grid
 
-        check_grid(model, graph, config)
         plan = plan or make_plan(model, graph, config)
         if on_plan is not None:
             on_plan(plan)
@@ -87,6 +86,19 @@ def train(
     with held() as interrupts:  # what has been trained is given back, whenever Ctrl-C comes
         result = _result(model, graph, config, run.outcome())
     return replace(result, interrupted=True) if interrupts else result
+
+
+def check_run(model: Model, graph: Graph, config: TrainConfig) -> None:
+    """Raises :class:`InputError` for devices, solvers and grids that cannot be, before any work is done."""
+    check_device(config.device)
+    make_solver(config, model)
+    if config.parts * config.stages > 1:
+        from gfgnn.launch.environment import under_torchrun
+        from gfgnn.launch.run import check_port
+
+        check_grid(model, graph, config)
+        if config.backend == "process" and not under_torchrun():
+            check_port(config.port)
 
 
 def make_solver(config: TrainConfig, model: Model) -> Solver:

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import functools
 import os
+import signal
 import sys
-from collections.abc import Callable
-from contextlib import suppress
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from typing import Any
 
 import typer
 
 from gfgnn.checks import InputError
+from gfgnn.comm.base import CommError
 from gfgnn.interrupts import noticed
 from gfgnn.launch.failure import RankFailure
 
@@ -44,7 +47,7 @@ def friendly(command: Callable[..., None]) -> Callable[..., None]:
                 raise _end(str(error), FAILED) from None
             except KeyboardInterrupt:
                 raise _end(NOTHING_KEPT, INTERRUPTED) from None
-            except RankFailure as error:
+            except (RankFailure, CommError) as error:  # ranks that are threads have no launcher to blame one
                 raise _end(str(error), FAILED) from None
             except Exception as error:
                 if interrupts:
@@ -54,6 +57,27 @@ def friendly(command: Callable[..., None]) -> Callable[..., None]:
                 raise
 
     return run
+
+
+@contextmanager
+def ends_in_order() -> Iterator[None]:
+    """Lets SIGTERM end the block like an error, so that temporary files and other processes go.
+
+    Where somebody else has taken or ignored the signal, nothing is changed.
+    """
+    alone = threading.current_thread() is threading.main_thread()
+    if not alone or signal.getsignal(signal.SIGTERM) is not signal.SIG_DFL:
+        yield
+        return
+
+    def end(number: int, frame: object) -> None:
+        raise SystemExit(128 + number)
+
+    signal.signal(signal.SIGTERM, end)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
 
 
 def _end(text: str, status: int) -> typer.Exit:

@@ -2,8 +2,14 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from gfgnn.curves import LABELS, SCORES
 from gfgnn.result import Result
+
+#: purposes of an iteration's messages; those between stages also make ranks wait, as does what they agree on
+SENT = ("halo", "stage", "gram")
+WAITED = (*SENT, "control")
 
 
 def comparison(result: Result, adam: Result | None = None) -> str:
@@ -27,6 +33,32 @@ def comparison(result: Result, adam: Result | None = None) -> str:
             f"Adam took {max(ratio, 1 / ratio):.1f} times {word} time to its best validation {score}.",
         ]
     return "\n".join(lines)
+
+
+def ranks_table(result: Result) -> str:
+    """A row for each rank of a grid: what it has, and what an iteration made it send and wait, in the mean.
+
+    Traffic of set-up and evaluation is left out.
+    """
+    columns = ("rank", "part", "stage", "nodes", "halo rows", "blocks", "peak MB")
+    rows = [[*columns, *(f"{purpose} MB" for purpose in SENT), "waits s"]]
+    rows += [_rank_row(rank, result.iterations) for rank in result.ranks]
+    return "\n".join(["Ranks; MB sent and seconds waited per iteration:", "", *_align(rows)])
+
+
+def _rank_row(rank: dict[str, Any], iterations: int) -> list[str]:
+    first, end = rank["blocks"]
+    traffic = rank["traffic"]
+    waited = sum(traffic[purpose]["seconds"] for purpose in WAITED) / iterations
+    return [
+        *(str(rank[name]) for name in ("rank", "part", "stage")),
+        f"{rank['nodes']:,}",
+        f"{rank['halo']:,}",
+        str(first) if end == first + 1 else f"{first}-{end - 1}",
+        f"{rank['peak_rss_bytes'] / 1e6:.0f}",
+        *(f"{traffic[purpose]['bytes'] / iterations / 1e6:.3f}" for purpose in SENT),
+        f"{waited:.4f}",
+    ]
 
 
 def _row(result: Result) -> list[str]:

@@ -14,7 +14,7 @@ import typer
 
 from gfgnn.checks import InputError
 from gfgnn.cli import options as o
-from gfgnn.cli.errors import INTERRUPTED
+from gfgnn.cli.errors import INTERRUPTED, ends_in_order
 from gfgnn.interrupts import held
 
 if TYPE_CHECKING:
@@ -138,18 +138,25 @@ def train_command(
         raise InputError("--tensorboard writes into the folder of the run: add --out DIR.")
     o.show_warnings_plainly()
     run = merge(config, given)
+    if timeline and run.train.parts * run.train.stages == 1:
+        raise InputError("--timeline draws the ranks of a grid: add --parts or --stages.")
     from gfgnn.launch.environment import under_torchrun
 
     if under_torchrun():
         from gfgnn.launch.grid import check_world, serve
 
         check_world(run.train)
+        if run.tune:
+            raise InputError(
+                "--tune trains many times, and torchrun's processes once; tune without torchrun."
+            )
         if os.environ["RANK"] != "0":
             return serve(run.train)
     from gfgnn.output import RunFolder
 
     folder = None if out is None else RunFolder(out, run, overwrite=overwrite, tensorboard=tensorboard)
-    result, adam = execute(run, folder)
+    with ends_in_order():
+        result, adam = execute(run, folder)
     written = None
     try:
         with held() as interrupts:
@@ -180,14 +187,19 @@ def merge(file: Path | None, given: dict[str, dict[str, Any]]) -> RunConfig:
 def execute(run: RunConfig, folder: RunFolder | None) -> tuple[Result, Result | None]:
     """Loads the data, trains, and compares if asked."""
     from gfgnn.model.build import build_model
+    from gfgnn.planning import make_plan
+    from gfgnn.train import check_run
 
     graph = o.load_graph(run.data)
     model = build_model(run.model, graph)
     config = run.train
+    check_run(model, graph, config)
     if run.tune:
         config = _tuned(model, graph, config)
+    # Made before results of an earlier run go: a partition that does not fit must not cost them.
+    plan = make_plan(model, graph, config) if config.parts * config.stages > 1 else None
     with folder if folder is not None else nullcontext():
-        result, adam = _train(model, graph, config, folder), None
+        result, adam = _train(model, graph, config, folder, plan), None
         if run.compare_adam and config.solver != "adam" and not result.interrupted:
             # Patience and iterations are the solver's own: those of the block solver would cut Adam short.
             other = replace(
@@ -213,7 +225,9 @@ def _tuned(model: Model, graph: Graph, config: TrainConfig) -> TrainConfig:
     return tune(model, graph, config, on_trial=on_trial)
 
 
-def _train(model: Model, graph: Graph, config: Any, folder: RunFolder | None) -> Result:
+def _train(
+    model: Model, graph: Graph, config: TrainConfig, folder: RunFolder | None, plan: Plan | None = None
+) -> Result:
     from gfgnn.cli.progress import TrainingProgress
     from gfgnn.output import LOGS_FOLDER
     from gfgnn.train import make_solver, train
@@ -231,7 +245,7 @@ def _train(model: Model, graph: Graph, config: Any, folder: RunFolder | None) ->
             print(plan.describe(), file=sys.stderr)
 
         logs = None if folder is None else folder.path / LOGS_FOLDER
-        return train(model, graph, config, on_iteration=on_iteration, on_plan=on_plan, folder=logs)
+        return train(model, graph, config, on_iteration=on_iteration, on_plan=on_plan, plan=plan, folder=logs)
 
 
 def one_device(config: TrainConfig) -> TrainConfig:
@@ -255,9 +269,11 @@ def report(result: Result, adam: Result | None, out: RunFolder | None, *, as_jso
 
         print(json.dumps(jsonable(summarise(result, adam))))
         return
-    from gfgnn.cli.table import comparison
+    from gfgnn.cli.table import comparison, ranks_table
 
     print(comparison(result, adam))
+    if result.ranks:
+        print(f"\n{ranks_table(result)}\n")
     for note in result.notes:
         print(f"note: {note}", file=sys.stderr)
     if result.interrupted:
