@@ -14,9 +14,7 @@ from typing import Any
 import typer
 
 from gfgnn.checks import InputError
-from gfgnn.comm.base import CommError
 from gfgnn.interrupts import noticed
-from gfgnn.launch.failure import RankFailure
 
 BAD_INPUT, FAILED, INTERRUPTED, NO_READER = 2, 1, 130, 141
 NOTHING_KEPT = "interrupted before there was anything to keep."
@@ -47,9 +45,9 @@ def friendly(command: Callable[..., None]) -> Callable[..., None]:
                 raise _end(str(error), FAILED) from None
             except KeyboardInterrupt:
                 raise _end(NOTHING_KEPT, INTERRUPTED) from None
-            except (RankFailure, CommError) as error:  # ranks that are threads have no launcher to blame one
-                raise _end(str(error), FAILED) from None
             except Exception as error:
+                if _is_of_ranks(error):
+                    raise _end(str(error), FAILED) from None
                 if interrupts:
                     raise _end(NOTHING_KEPT, INTERRUPTED) from None
                 if _is_memory(error):
@@ -92,6 +90,14 @@ def _is_memory(error: Exception) -> bool:
         or type(error).__name__ == "OutOfMemoryError"
         or "can't allocate memory" in str(error)
     )
+
+
+def _is_of_ranks(error: Exception) -> bool:
+    """A rank has failed; where ranks are threads, no launcher says which. Imports torch, and so only now."""
+    from gfgnn.comm.base import CommError
+    from gfgnn.launch.failure import RankFailure
+
+    return isinstance(error, RankFailure | CommError)
 
 
 def _drop_output_that_fails() -> None:
