@@ -1,0 +1,82 @@
+"""The plan that a configuration leads to: what is cut how, and what is refused."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+
+from gfgnn.checks import InputError
+from gfgnn.config import ModelConfig, TrainConfig
+from gfgnn.data import load
+from gfgnn.data.partition_file import save_partition
+from gfgnn.graph.graph import Graph
+from gfgnn.graph.partition import partition_nodes
+from gfgnn.model.build import Model, build_model
+from gfgnn.planning import check_grid, make_plan
+
+
+@pytest.fixture(scope="module")
+def graph() -> Graph:
+    return load("synthetic:nodes=200,classes=4,features=40,degree=10")
+
+
+@pytest.fixture(scope="module")
+def model(graph: Graph) -> Model:
+    return build_model(ModelConfig(family="gcnii", layers=6, hidden=16), graph)
+
+
+def test_parts_are_cut_by_work_and_stages_by_the_slowest(graph: Graph, model: Model) -> None:
+    plan = make_plan(model, graph, TrainConfig(parts=3, stages=2))
+    assert plan.partition is not None
+    assert plan.partition.balance == ("work",)
+    assert plan.assignment(200).unique().tolist() == [0, 1, 2]
+    assert plan.stages.chosen
+    assert "3 parts" in plan.describe()
+    assert "8 blocks in 2 stages" in plan.describe()
+
+
+def test_one_part_needs_no_partition_and_one_stage_no_words(graph: Graph, model: Model) -> None:
+    stages = make_plan(model, graph, TrainConfig(stages=2))
+    assert stages.partition is None
+    assert not stages.assignment(200).any()
+    assert stages.describe().startswith("8 blocks in 2 stages")
+    parts = make_plan(model, graph, TrainConfig(parts=2))
+    assert parts.stages.bounds == (0, 8)
+    assert "stage" not in parts.describe()
+
+
+def test_given_bounds_and_a_given_partition_are_used(graph: Graph, model: Model, tmp_path: Path) -> None:
+    file = tmp_path / "parts.npz"
+    own = partition_nodes(graph, 2, method="ldg", seed=9)
+    save_partition(file, own)
+    config = TrainConfig(parts=2, stages=3, stage_bounds="1,7", partition=str(file))
+    plan = make_plan(model, graph, config)
+    assert plan.stages.bounds == (0, 1, 7, 8)
+    assert torch.equal(plan.assignment(200), own.assignment)
+    with pytest.raises(InputError, match="graph"):
+        make_plan(model, load("synthetic:nodes=200,classes=4,features=40,degree=10,seed=1"), config)
+
+
+def test_the_same_seed_gives_the_same_plan(graph: Graph, model: Model) -> None:
+    """Any seed of a generator is one, even where a partitioner takes smaller ones only."""
+    for seed in (3, 2**64 - 1):
+        one, other = (make_plan(model, graph, TrainConfig(parts=4, seed=seed)) for _ in range(2))
+        assert torch.equal(one.assignment(200), other.assignment(200))
+
+
+@pytest.mark.parametrize(
+    ("config", "message"),
+    [
+        (TrainConfig(parts=201), "parts must be at most 200"),
+        (TrainConfig(stages=9), "use 1 to 8 stages"),
+        (TrainConfig(stages=2, stage_bounds="8"), "within 1 and 7"),
+        (TrainConfig(stages=2, stage_bounds=""), "need 1 stage bounds"),
+    ],
+)
+def test_grids_that_do_not_fit(graph: Graph, model: Model, config: TrainConfig, message: str) -> None:
+    for check in (check_grid, make_plan):
+        with pytest.raises(InputError, match=message):
+            check(model, graph, config)
+    check_grid(model, graph, TrainConfig(parts=200, stages=8))
