@@ -94,7 +94,7 @@ class Result:
             "hidden": self.model.config.hidden,
             "solver": config.solver,
             "seed": config.seed,
-            "threads": config.threads or torch.get_num_threads(),
+            "threads": config.threads or self._threads(),
             "device": config.device,
             "dtype": config.dtype,
             "iterations": self.iterations,
@@ -121,6 +121,10 @@ class Result:
             "settings": self.settings,
             "notes": list(self.notes),
         }
+
+    def _threads(self) -> int:
+        """Of each rank, where nothing was asked for."""
+        return self.ranks[0]["threads"] if self.ranks else torch.get_num_threads()
 
     def seconds_to(self, accuracy: float, split: str = "test") -> float:
         """Training seconds until ``split`` first reached ``accuracy``; infinity if it never did."""

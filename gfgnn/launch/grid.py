@@ -111,8 +111,14 @@ def job(context: RankContext) -> None:
     files = Path(load_json(context.folder, "files"))
     task = Task.from_dict(load_json(files, "task"))
 
+    print(f"rank {context.rank} ({place(task.config, context.rank)}), {context.device}", flush=True)
+
     def on_iteration(line: dict[str, Any]) -> None:
         context.progress(line["iteration"])
+        print(
+            f"iteration {line['iteration']}: {line['seconds']:.3f} s, loss {line['step_loss']:.6f}",
+            flush=True,
+        )
         if context.rank == 0:
             context.send({"line": line})
 
