@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass, fields, replace
 from typing import Any
 
 import torch
@@ -127,6 +127,8 @@ def shard_problem(
         assert shard.features is not None
         features = shard.features.to(device=device, dtype=dtype)
         inputs = make_inputs(model.blocks[0], propagation.for_purpose("setup"), features).for_purpose("halo")
+        if inputs.table is not None:  # as large as the features, which nothing looks at again
+            inputs = replace(inputs, features=features.new_empty(0, features.size(1)))
     y = shard.y.to(device)
     train = shard.train.to(device)
     return Problem(

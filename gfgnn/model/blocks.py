@@ -134,9 +134,15 @@ def transform(t: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
 
 
 def output_of(block: Block, z: Tensor, below: Tensor | None) -> Tensor:
-    """H_l from the pre-activation ``z`` (and the activations below, for a skip connection)."""
-    h = activate(z, block.activation)
+    """H_l from the pre-activation ``z`` (and the activations below, for a skip connection).
+
+    Overwrites ``z``: an array freed between two that stay leaves a hole too small for the next of its size.
+    """
+    if block.activation == "relu":
+        z.relu_()
+    elif block.activation == "leaky_relu":
+        torch.nn.functional.leaky_relu_(z, LEAKY_SLOPE)
     if block.skip is None:
-        return h
+        return z
     assert below is not None
-    return torch.add(below, h, alpha=block.skip)
+    return torch.add(below, z, alpha=block.skip, out=z)

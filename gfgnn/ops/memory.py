@@ -6,6 +6,7 @@ import ctypes
 import sys
 
 _M_TRIM_THRESHOLD, _M_MMAP_MAX = -1, -4
+_NEVER = -1  #: a size that never trims; any other is at most 2 GB
 
 
 def keep_freed_memory() -> bool:
@@ -20,6 +21,17 @@ def keep_freed_memory() -> bool:
         return False
     try:
         libc = ctypes.CDLL(None)
-        return bool(libc.mallopt(_M_MMAP_MAX, 0) and libc.mallopt(_M_TRIM_THRESHOLD, 2**31 - 1))
+        return bool(libc.mallopt(_M_MMAP_MAX, 0) and libc.mallopt(_M_TRIM_THRESHOLD, _NEVER))
     except (AttributeError, OSError):  # another C library
+        return False
+
+
+def release_freed_memory() -> bool:
+    """Gives freed memory back to the system once; returns whether it could.
+
+    For the end of a set-up: what it has freed lies in pieces between what it keeps, where no later block would fit.
+    """
+    try:
+        return bool(ctypes.CDLL(None).malloc_trim(0))
+    except (AttributeError, OSError, TypeError):  # another C library
         return False

@@ -18,6 +18,7 @@ from gfgnn.config import TargetConfig
 from gfgnn.exchange.sums import sum_over
 from gfgnn.model.blocks import LEAKY_SLOPE, Block, propagate_adjoint
 from gfgnn.model.build import initial_weights
+from gfgnn.ops.memory import release_freed_memory
 from gfgnn.ops.ridge import moment_sums, moments_from
 from gfgnn.problem import Problem
 from gfgnn.solver.auto import Settings, resolve
@@ -90,6 +91,8 @@ class TargetSolver:
         velocity = {name: torch.zeros_like(w) for name, w in weights.items()}
         seed = int(torch.randint(2**62, (1,), generator=generator))
         links = make_links(problem, self.staleness)
+        if problem.device.type == "cpu":
+            release_freed_memory()
         return TargetState(fixed, links, weights, velocity, seed, synchronous_until=self.staleness)
 
     def weights(self, problem: Problem, state: TargetState) -> Weights:
@@ -125,9 +128,9 @@ class TargetSolver:
         if _went_wrong(problem, state, known, current):
             _go_back(problem, state)
             return state, info
-        message, initial = self._from_above(problem, state, acts, rule)
-        if message is not None:
-            message, initial = self._hidden(problem, state, acts, message, initial, rule)
+        above = self._from_above(problem, state, acts, rule)
+        if above:
+            message, initial = self._hidden(problem, state, acts, above, rule)
             if problem.is_first:
                 message = message if initial is None else message + initial
                 r = _through_activation(problem.model.blocks[0], message, acts.outputs[0], None)
@@ -139,12 +142,15 @@ class TargetSolver:
 
     def _from_above(
         self, problem: Problem, state: TargetState, acts: Activations, rule: Rule
-    ) -> tuple[Tensor | None, Tensor | None]:
-        """The message for the highest block of this stage below the output, and the sum for H_0 from higher stages."""
+    ) -> list[Tensor]:
+        """The message for the highest block of this stage below the output, and the sum for H_0 where higher stages
+        look at it; empty where no block lies below the output."""
         if problem.is_last:
-            return self._head(problem, state, acts, rule), None
+            message = self._head(problem, state, acts, rule)
+            acts.head = acts.scores = None
+            return [] if message is None else [message]
         message, *initial = receive(state.links.down, state)
-        return message, functools.reduce(torch.add, initial) if initial else None
+        return [message, functools.reduce(torch.add, initial)] if initial else [message]
 
     def _head(self, problem: Problem, state: TargetState, acts: Activations, rule: Rule) -> Tensor | None:
         """Updates the output block; the message for the activations below ``[N, d]``, or None where there are none."""
@@ -183,27 +189,36 @@ class TargetSolver:
         problem: Problem,
         state: TargetState,
         acts: Activations,
-        message: Tensor,
-        initial: Tensor | None,
+        above: list[Tensor],
         rule: Rule,
     ) -> tuple[Tensor, Tensor | None]:
-        """Updates this stage's hidden blocks from the top; the message for H below them, and the sum for H_0."""
-        start, parts, own = problem.span.start, problem.grid.parts, None
+        """Updates this stage's hidden blocks from the top; the message for H below them, and the sum for H_0.
+
+        Takes T and H of each block out of ``acts`` and the tensors out of ``above``, so that each is freed as soon as
+        nothing needs it: the work arrays of a block take the room of the blocks above it.
+        """
+        message, parts, own = above.pop(0), problem.grid.parts, None
+        initial = above.pop() if above else None
         hidden = [index for index in problem.span if 0 < index < len(problem.model.blocks) - 1]
         for index in reversed(hidden):
-            block, t, name = problem.model.blocks[index], acts.inputs[index - start], f"block{index}"
-            below = acts.outputs[index - start - 1] if index > start else acts.below
-            r = _through_activation(block, message, acts.outputs[index - start], below)
+            block, t, name = problem.model.blocks[index], acts.inputs.pop(), f"block{index}"
+            r = _through_activation(block, message, acts.outputs.pop(), acts.top())
+            rest = None if block.skip is None else message
+            del message
             old = state.weights[f"{name}.weight"]
             if not state.fixed.settings.freeze_hidden:
                 sums = moment_sums(t, state.fixed.masses[index], r, centred=block.bias)
                 data = moments_from(sum_over(parts, *sums))
                 _apply(state, name, rule.hidden(state, name, block, data))
+            del t
             down = rule.inverse(state, old, state.weights[f"{name}.weight"]) * _share(block)
-            passed, extra = propagate_adjoint(block, problem.propagation, r @ down.to(r.dtype))
-            message = passed if block.skip is None else message + passed
+            r = r @ down.to(r.dtype)
+            message, extra = propagate_adjoint(block, problem.propagation, r)
+            del r
+            message = message if rest is None else rest + message
             if extra is not None:
                 own = extra if own is None else own.add_(extra)
+            del extra, rest
         if own is None or initial is None:
             return message, own if own is not None else initial
         return message, own + initial

@@ -181,7 +181,8 @@ def test_the_message_is_the_transpose_at_the_starting_weights(family: str, activ
     rho, depth = state.fixed.settings.rho, len(p.model.blocks) - 2
     if family == "sage":
         expected = expected * ((1 + rho) / (1 + 2 * rho)) ** depth
-    below, initial = solver._hidden(p, state, acts, message, None, SweepStep())
+    below, initial = solver._hidden(p, state, acts, [message], SweepStep())
+    assert len(acts.inputs) == len(acts.outputs) == 1, "hidden blocks' T and H are let go"
     torch.testing.assert_close(below if initial is None else below + initial, expected)
 
 
