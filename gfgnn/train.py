@@ -16,7 +16,7 @@ from gfgnn.graph.validate import check_trainable
 from gfgnn.interrupts import held
 from gfgnn.loop import DTYPES, Callback, Outcome, Run, copies
 from gfgnn.model.build import Model, build_model
-from gfgnn.ops.memory import keep_freed_memory
+from gfgnn.ops.memory import keep_freed_memory, return_freed_memory
 from gfgnn.plan.plan import Plan
 from gfgnn.planning import check_grid, make_plan
 from gfgnn.problem import prepare
@@ -59,8 +59,11 @@ def train(
             is not there, or a grid that does not fit graph, network or processes.
         gfgnn.launch.failure.RankFailure: a rank of the grid was killed, hung or raised.
     """
-    keep_freed_memory()
     config = config or TrainConfig()
+    if config.lean:
+        return_freed_memory()
+    else:
+        keep_freed_memory()
     check_trainable(graph)
     if isinstance(model, ModelConfig):
         model = build_model(model, graph)

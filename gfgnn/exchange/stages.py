@@ -81,7 +81,8 @@ class Channel:
         if buffers:
             self._inbox[iteration] = _Entry(buffers, work)
         self._sent[iteration] = work
-        for old in [i for i in self._sent if i < iteration - self.staleness]:
+        # whoever has sent the tensors that this iteration works on has asked for those sent as early
+        for old in [i for i in self._sent if i <= iteration - max(1, self.staleness)]:
             self._sent.pop(old).wait()
 
     def drain(self) -> None:

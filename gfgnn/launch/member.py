@@ -15,7 +15,7 @@ from gfgnn.config import ModelConfig, TrainConfig
 from gfgnn.exchange.sums import gather_objects
 from gfgnn.loop import DTYPES, Callback, Outcome, Run
 from gfgnn.model.build import Model, make_model
-from gfgnn.ops.memory import keep_freed_memory
+from gfgnn.ops.memory import keep_freed_memory, return_freed_memory
 from gfgnn.problem import Problem
 from gfgnn.result import peak_rss_bytes
 from gfgnn.shards import GraphShard, shard_problem
@@ -65,8 +65,11 @@ def train_rank(
     """
     from gfgnn.train import make_solver
 
-    keep_freed_memory()
     config, model = task.config, task.model
+    if config.lean:
+        return_freed_memory()
+    else:
+        keep_freed_memory()
     counted = CountingCommunicator(world, trace=config.timeline)
     with torch.inference_mode():
         grid = make_grid(counted, config.parts, config.stages)
