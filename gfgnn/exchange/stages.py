@@ -63,6 +63,7 @@ class Channel:
         used = iteration if synchronous else iteration - self.staleness
         entry = self._inbox[used]
         entry.work.wait()
+        self._sent.pop(used, None)  # the same work, which holds what was sent with it
         for old in [i for i in self._inbox if i <= iteration - self.staleness]:
             self._inbox.pop(old).work.wait()  # what is never used must still arrive
         return entry.tensors

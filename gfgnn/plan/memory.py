@@ -8,7 +8,7 @@ always               the process (BASE); S, S' and the labelled rows of S, each 
                      Cholesky factor of block 0; some copies of the weights
 activations A        H_0 on stage 0; T and H of each hidden block; H from below and H_0 from stage 0 above stage 0
 waiting messages M   with staleness s: s times what arrives from below and s times what arrives from above; of what was
-                     sent, s times the messages downwards and s - 1 times H upwards
+                     sent, s - 1 times H upwards and the messages downwards (the last stage: s times)
 backward             A + M + the message for the top block (and on stage 0 those for H_0) + the gated message, U each
 output block         A + M + labelled rows of T, twice, and of the scores, four times; one array of N x C, one U
 evaluation           M + H_0, and H, T and Z of one block
@@ -123,7 +123,9 @@ def rank_memory(
     leaving = max(late - 1, 0) * (0 if last else u(blocks[end].in_channels))
     activations = arriving + (initial if stage == 0 else 0)
     activations += sum(u(b.fan_in) + u(b.out_channels) for b in inner)
-    waiting = late * (2 * arriving + returning) + leaving
+    # a stage with others on both sides has let go of what it sent down when it takes up what came from above
+    down = (late if last else max(late - 1, 0)) * arriving
+    waiting = late * (arriving + returning) + down + leaving
     moving = part.moving * width * itemsize
 
     top = u(inner[-1].out_channels) if inner else initial
@@ -131,7 +133,7 @@ def rank_memory(
     # of the messages from above one is in use then
     moments = {
         "backward": waiting - min(late, 1) * returning + backward,
-        "evaluation": waiting + initial + 3 * u(width),
+        "evaluation": waiting + arriving + initial + 3 * u(width),
     }
     if last:
         rows, classes = part.train * itemsize, model.num_classes

@@ -49,8 +49,8 @@ def test_a_middle_stage_by_hand() -> None:
     model, u = network(), NODES * 8 * 4
     bounds = (0, 2, 4, 6)
     assert predicted(model, bounds, 1, part()).moments["backward"] == (1 + 4 + 2) * u
-    assert predicted(model, bounds, 1, part(), 1).moments["backward"] == (1 + 4 + 2 + 2) * u
-    assert predicted(model, bounds, 1, part(), 2).moments["backward"] == (1 + 4 + 2 + 2 + 3 + 1) * u
+    assert predicted(model, bounds, 1, part(), 1).moments["backward"] == (1 + 4 + 2 + 1) * u
+    assert predicted(model, bounds, 1, part(), 2).moments["backward"] == (1 + 4 + 2 + 1 + 2 + 1 + 1) * u
     assert predicted(model, bounds, 1, part()).features == 0
 
 
