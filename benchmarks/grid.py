@@ -108,13 +108,11 @@ def _report_stages(lines: list[dict[str, Any]]) -> None:
 
 def _report_speed(case: str, lines: list[dict[str, Any]]) -> None:
     """Ratios within each round; where the rest goes is told by the ranks' own books."""
-    date = max(line["commit"] for line in lines[-1:])
-    rounds: dict[int, dict[str, dict[str, Any]]] = defaultdict(dict)
+    rounds: dict[tuple[str, int], dict[str, dict[str, Any]]] = defaultdict(dict)
     for line in lines:
-        if line["commit"] == date:
-            rounds[line["round"]][line["label"]] = line
+        rounds[line["commit"], line["round"]][line["label"]] = line
     complete = [r for r in rounds.values() if set(r) == set(GRIDS)]
-    print(f"{case}: {len(complete)} rounds, one thread a rank, commit {date}\n")
+    print(f"{case}: {len(complete)} rounds, one thread a rank, commits {sorted({c for c, _ in rounds})}\n")
     print(
         "| grid | s/iteration, median | times as fast as 1 rank, median (range) | waiting s/iteration, per rank |"
     )
