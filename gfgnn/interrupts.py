@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import signal
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 
 @contextmanager
-def held() -> Iterator[list[int]]:
-    """Notes a Ctrl-C within the block in the list it gives, instead of raising KeyboardInterrupt.
+def held(also: Callable[[], None] = lambda: None) -> Iterator[list[int]]:
+    """Notes a Ctrl-C within the block in the list it gives, and calls ``also``, instead of raising KeyboardInterrupt.
 
     Outside the main thread, and where somebody else has taken or ignored the signal, nothing is changed.
     """
@@ -19,7 +19,12 @@ def held() -> Iterator[list[int]]:
     if threading.current_thread() is not threading.main_thread() or not callable(previous):
         yield noted
         return
-    signal.signal(signal.SIGINT, lambda number, frame: noted.append(number))
+
+    def note(number: int, frame: object) -> None:
+        noted.append(number)
+        also()
+
+    signal.signal(signal.SIGINT, note)
     try:
         yield noted
     finally:

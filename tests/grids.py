@@ -9,6 +9,7 @@ from functools import cache
 from typing import Any, TypeVar
 
 import torch
+from random_graphs import one_way
 from torch import Tensor
 
 from gfgnn.comm.base import Communicator
@@ -56,21 +57,10 @@ def small() -> Graph:
     return load("synthetic:nodes=90,classes=3,features=6,noise=1.6,degree=8,seed=2")
 
 
-def rewired(graph: Graph, edge_index: Tensor, weight: Tensor | None = None) -> Graph:
-    """The nodes of ``graph`` with other edges."""
-    return Graph.from_edges(
-        edge_index, graph.num_nodes, x=graph.x, y=graph.y, train_mask=graph.train_mask, val_mask=graph.val_mask,
-        test_mask=graph.test_mask, edge_weight=weight,
-    )  # fmt: skip
-
-
 @cache
 def small_directed() -> Graph:
     """One direction of each edge of :func:`small`, with random weights."""
-    graph = small()
-    kept = graph.edge_index[0] < graph.edge_index[1]
-    weight = 0.1 + torch.rand(int(kept.sum()), generator=torch.Generator().manual_seed(0))
-    return rewired(graph, graph.edge_index[:, kept], weight)
+    return one_way(small())
 
 
 def with_values(task: str) -> Graph:

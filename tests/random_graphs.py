@@ -65,3 +65,18 @@ def dense_propagation(graph: Graph, norm: str = "sym", self_loops: bool = True) 
 
 def randn(*shape: int, seed: int = 0) -> Tensor:
     return torch.randn(*shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
+
+
+def rewired(graph: Graph, edge_index: Tensor, weight: Tensor | None = None) -> Graph:
+    """The nodes of ``graph`` with other edges."""
+    return Graph.from_edges(
+        edge_index, graph.num_nodes, x=graph.x, y=graph.y, train_mask=graph.train_mask, val_mask=graph.val_mask,
+        test_mask=graph.test_mask, edge_weight=weight,
+    )  # fmt: skip
+
+
+def one_way(graph: Graph) -> Graph:
+    """One direction of each edge of an undirected graph, with random weights."""
+    kept = graph.edge_index[0] < graph.edge_index[1]
+    weight = 0.1 + torch.rand(int(kept.sum()), generator=torch.Generator().manual_seed(0))
+    return rewired(graph, graph.edge_index[:, kept], weight)

@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import os
-import signal
 import socket
-import threading
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 from gfgnn.checks import InputError, check_at_least, check_choice, check_count
+from gfgnn.interrupts import held
 from gfgnn.launch.crew import Crew
 from gfgnn.launch.failure import SILENCE
 from gfgnn.launch.heartbeat import Table
@@ -86,7 +84,7 @@ def run_ranks(
     try:
         table = Table(size, descriptor)
         with (
-            _interrupts(table) as interrupts,
+            held(table.request_stop) as interrupts,
             Crew(
                 job,
                 folder,
@@ -114,29 +112,6 @@ def run_ranks(
             crew.wait(LEAVE)
     finally:
         os.close(descriptor)
-
-
-@contextmanager
-def _interrupts(table: Table) -> Iterator[list[int]]:
-    """Notes every Ctrl-C in the list it gives, and asks the ranks to stop.
-
-    Outside the main thread, and where somebody else has taken or ignored the signal, nothing is changed.
-    """
-    noted: list[int] = []
-    previous = signal.getsignal(signal.SIGINT)
-    if threading.current_thread() is not threading.main_thread() or not callable(previous):
-        yield noted
-        return
-
-    def note(number: int, frame: object) -> None:
-        noted.append(number)
-        table.request_stop()
-
-    signal.signal(signal.SIGINT, note)
-    try:
-        yield noted
-    finally:
-        signal.signal(signal.SIGINT, previous)
 
 
 def _check_device(device: str, size: int) -> None:

@@ -33,14 +33,13 @@ import torch
 from gfgnn.graph.shard import ShardMatrix
 from gfgnn.model.blocks import looks_back
 from gfgnn.model.build import Model
+from gfgnn.plan.cost import GRAM_LIMIT
 
 if TYPE_CHECKING:
     from gfgnn.shards import GraphShard
 
 #: Bytes of a rank before it has any data: Python, torch and this package (Linux, torch 2.13 for CPUs).
 BASE = 182_000_000
-#: Features up to which the encoder's Gram matrix is formed; see gfgnn.solver.input_system.
-GRAM_LIMIT = 4096
 #: Copies of every weight in double precision that the solver keeps: present, good, velocity, averages, logs.
 COPIES = 8
 

@@ -5,14 +5,13 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-import time
-from collections.abc import Callable
 from functools import cache
 from pathlib import Path
 from typing import Any
 
 import psutil
 from torch import Tensor
+from waiting import wait_until
 
 import gfgnn
 from gfgnn.config import ModelConfig, TrainConfig
@@ -93,16 +92,6 @@ def wait_for_iterations(out: Path, count: int = 3) -> None:
     """Returns when the run that writes into ``out`` has completed so many iterations."""
     part = out / "metrics.jsonl.part"
     assert wait_until(lambda: part.exists() and part.read_text().count("\n") >= count, START), "no iteration"
-
-
-def wait_until(condition: Callable[[], bool], seconds: float) -> bool:
-    """Whether the condition holds within so many seconds."""
-    end = time.monotonic() + seconds
-    while not condition():
-        if time.monotonic() > end:
-            return False
-        time.sleep(0.02)
-    return True
 
 
 def processes(out: Path) -> list[psutil.Process]:

@@ -18,9 +18,9 @@ from grid_processes import (
     start,
     trained,
     wait_for_iterations,
-    wait_until,
 )
 from typer.testing import CliRunner
+from waiting import wait_until
 
 import gfgnn
 from gfgnn.cli import app

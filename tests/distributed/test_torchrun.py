@@ -10,8 +10,9 @@ from pathlib import Path
 
 import pytest
 import torch
-from grid_processes import DATA, OPTIONS, START, popen, processes, trained, wait_until
+from grid_processes import DATA, OPTIONS, START, popen, processes, trained
 from typer.testing import CliRunner
+from waiting import wait_until
 
 from gfgnn.checkpoint import load_model
 from gfgnn.cli import app

@@ -83,13 +83,3 @@ def processes(folder: Path) -> list[psutil.Process]:
         if str(folder) in (process.info["cmdline"] or []) and process.pid != os.getpid():
             found.append(process)
     return found
-
-
-def wait_until(condition: Callable[[], bool], seconds: float) -> bool:
-    """Whether the condition holds within so many seconds."""
-    end = time.monotonic() + seconds
-    while not condition():
-        if time.monotonic() > end:
-            return False
-        time.sleep(0.02)
-    return True

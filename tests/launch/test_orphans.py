@@ -11,7 +11,8 @@ from contextlib import ExitStack
 from pathlib import Path
 
 import psutil
-from launching import SIZE, launch, processes, wait_until
+from launching import SIZE, launch, processes
+from waiting import wait_until
 
 from gfgnn.launch.failure import RankFailure
 

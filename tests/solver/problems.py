@@ -6,6 +6,7 @@ from functools import cache
 from typing import Any
 
 import torch
+from random_graphs import one_way
 from torch import Tensor
 
 from gfgnn.config import ModelConfig, TargetConfig
@@ -32,18 +33,7 @@ def synthetic(noise: float = 1.6) -> Graph:
 @cache
 def directed_weighted() -> Graph:
     """One direction of each edge of :func:`synthetic`, with random weights."""
-    graph = synthetic()
-    kept = graph.edge_index[0] < graph.edge_index[1]
-    weight = 0.1 + torch.rand(int(kept.sum()), generator=torch.Generator().manual_seed(0))
-    return rewired(graph, graph.edge_index[:, kept], weight)
-
-
-def rewired(graph: Graph, edge_index: Tensor, weight: Tensor | None = None) -> Graph:
-    """The nodes of ``graph`` with other edges."""
-    return Graph.from_edges(
-        edge_index, graph.num_nodes, x=graph.x, y=graph.y, train_mask=graph.train_mask, val_mask=graph.val_mask,
-        test_mask=graph.test_mask, edge_weight=weight,
-    )  # fmt: skip
+    return one_way(synthetic())
 
 
 @cache

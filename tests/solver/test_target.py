@@ -15,11 +15,11 @@ from problems import (
     make,
     multilabel,
     regression,
-    rewired,
     run,
     start,
     synthetic,
 )
+from random_graphs import rewired
 from torch import Tensor
 
 from gfgnn.config import ACTIVATIONS, NORMS, ModelConfig, TrainConfig
