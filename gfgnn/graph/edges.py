@@ -6,8 +6,32 @@ from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
+from torch import Tensor
 
 from gfgnn.checks import InputError
+
+
+@dataclass(frozen=True, eq=False)
+class EdgeList:
+    """Edges exactly as given: self-loops, repeated edges and relations included.
+
+    :func:`gfgnn.graph.validate.check_edge_list` says whether one fits a graph.
+
+    Attributes:
+        edge_index: ``[2, E]`` int64, source row 0, target row 1, in any order.
+        edge_weight: ``[E]`` float32 or float64, or None for all ones.
+        edge_type: ``[E]`` int64, the relation of each edge, 0 to R - 1; None where there is but one.
+        num_relations: R; relations without an edge count too.
+    """
+
+    edge_index: Tensor
+    edge_weight: Tensor | None = None
+    edge_type: Tensor | None = None
+    num_relations: int = 1
+
+    @property
+    def num_edges(self) -> int:
+        return self.edge_index.size(1)
 
 
 @dataclass(frozen=True)

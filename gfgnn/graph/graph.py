@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from gfgnn.checks import InputError
+from gfgnn.graph.edges import EdgeList
 from gfgnn.graph.features import select_rows
 from gfgnn.graph.validate import TASKS, check_graph
 
@@ -36,6 +37,8 @@ class Graph:
         task: one of :data:`TASKS`.
         node_ids: ``[N]`` original ids where the graph is a part of a larger one, else None.
         notes: what loading did to the input (self-loops removed, edges mirrored, ...), one sentence each.
+        raw: the edges as they were given, where cleaning changed them or where they have relations; None where
+            ``edge_index`` says all. Whoever replaces ``edge_index`` replaces ``raw`` too.
     """
 
     edge_index: Tensor
@@ -52,6 +55,7 @@ class Graph:
     name: str = "graph"
     node_ids: Tensor | None = None
     notes: tuple[str, ...] = ()
+    raw: EdgeList | None = None
 
     def __post_init__(self) -> None:
         check_graph(self)
@@ -71,6 +75,11 @@ class Graph:
     @property
     def num_features(self) -> int:
         return 0 if self.x is None else self.x.size(1)
+
+    @property
+    def num_relations(self) -> int:
+        """R, the kinds of edges; 1 where edges have no relations."""
+        return 1 if self.raw is None else self.raw.num_relations
 
     def replace(self, **changes: object) -> Graph:
         """A copy with some fields changed."""

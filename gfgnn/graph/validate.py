@@ -6,11 +6,13 @@ import warnings
 from typing import TYPE_CHECKING
 
 import torch
+from torch import Tensor
 
-from gfgnn.checks import InputError, check_choice
+from gfgnn.checks import InputError, check_choice, check_count
 from gfgnn.graph.features import values_of
 
 if TYPE_CHECKING:
+    from gfgnn.graph.edges import EdgeList
     from gfgnn.graph.graph import Graph
 
 TASKS = ("multiclass", "multilabel", "regression")
@@ -22,9 +24,50 @@ def check_graph(graph: Graph) -> None:
         raise InputError("the graph is empty: it has no nodes. A graph needs at least one node.")
     check_choice("task", graph.task, TASKS)
     _check_edges(graph)
+    if graph.raw is not None:
+        check_edge_list(graph.raw, graph.num_nodes)
     _check_features(graph)
     _check_labels(graph)
     _check_masks(graph)
+
+
+def check_edge_list(edges: EdgeList, num_nodes: int) -> None:
+    """Raises :class:`InputError` unless the fields of ``edges`` fit each other and a graph of ``num_nodes`` nodes."""
+    edge_index, weight, kind = edges.edge_index, edges.edge_weight, edges.edge_type
+    if edge_index.dim() != 2 or edge_index.size(0) != 2 or edge_index.dtype != torch.int64:
+        raise InputError(
+            f"raw.edge_index must be int64 [2, E]; got {edge_index.dtype} {list(edge_index.shape)}."
+        )
+    if (bad := _outside(edge_index, num_nodes)) is not None:
+        raise InputError(
+            f"raw.edge_index names node {bad}, which does not exist: nodes are 0 to {num_nodes - 1}."
+        )
+    if weight is not None:
+        if weight.shape != (edges.num_edges,) or weight.dtype not in (torch.float32, torch.float64):
+            raise InputError(
+                f"raw.edge_weight must be float32 or float64 [{edges.num_edges}], one per edge; got {weight.dtype} "
+                f"{list(weight.shape)}."
+            )
+        if not bool(torch.isfinite(weight).all()):
+            raise InputError("raw.edge_weight holds NaN or infinite values.")
+    check_count("num_relations", edges.num_relations, 1)
+    if kind is None:
+        if edges.num_relations != 1:
+            raise InputError(
+                f"num_relations is {edges.num_relations}, but there is no edge_type; it must say the relation of "
+                "every edge, or num_relations must be 1."
+            )
+        return
+    if kind.shape != (edges.num_edges,) or kind.dtype != torch.int64:
+        raise InputError(
+            f"edge_type must be int64 [{edges.num_edges}], one relation per edge; got {kind.dtype} "
+            f"{list(kind.shape)}."
+        )
+    if (bad := _outside(kind, edges.num_relations)) is not None:
+        raise InputError(
+            f"edge_type holds {bad}; with num_relations={edges.num_relations} relations are 0 to "
+            f"{edges.num_relations - 1}."
+        )
 
 
 def check_trainable(graph: Graph) -> None:
@@ -70,11 +113,9 @@ def _check_edges(graph: Graph) -> None:
     edge_index, n = graph.edge_index, graph.num_nodes
     if edge_index.dim() != 2 or edge_index.size(0) != 2 or edge_index.dtype != torch.int64:
         raise InputError(f"edge_index must be int64 [2, E]; got {edge_index.dtype} {list(edge_index.shape)}.")
+    if (bad := _outside(edge_index, n)) is not None:
+        raise InputError(f"edge_index names node {bad}, which does not exist: nodes are 0 to {n - 1}.")
     if edge_index.numel():
-        low, high = int(edge_index.min()), int(edge_index.max())
-        if low < 0 or high >= n:
-            bad = low if low < 0 else high
-            raise InputError(f"edge_index names node {bad}, which does not exist: nodes are 0 to {n - 1}.")
         source, target = edge_index
         key = target * n + source
         if bool((source == target).any()) or not bool((key[1:] > key[:-1]).all()):
@@ -88,6 +129,14 @@ def _check_edges(graph: Graph) -> None:
             raise InputError(f"edge_weight must have shape [{graph.num_edges}]; got {list(weight.shape)}.")
         if not bool(torch.isfinite(weight).all()):
             raise InputError("edge_weight holds NaN or infinite values.")
+
+
+def _outside(numbers: Tensor, count: int) -> int | None:
+    """The smallest number below 0, else the largest from ``count`` on; None where all are 0 to ``count - 1``."""
+    if numbers.numel() == 0:
+        return None
+    low, high = int(numbers.min()), int(numbers.max())
+    return low if low < 0 else high if high >= count else None
 
 
 def _check_features(graph: Graph) -> None:
