@@ -16,8 +16,10 @@ import torch
 from gfgnn.checks import InputError
 from gfgnn.data.splits import check_split_index
 from gfgnn.graph.build import as_count, as_mask, build_graph
+from gfgnn.graph.edges import EdgeList
 from gfgnn.graph.features import csr_tensor, is_sparse
 from gfgnn.graph.graph import Graph
+from gfgnn.graph.raw import given_edges
 
 SPLITS = ("train", "val", "test")
 
@@ -61,8 +63,9 @@ def load_npz(
     Args:
         path: the ``.npz``; a ``.json`` of the same name beside it may say how edges are stored, and more.
         split_index: which split, where the file holds several (masks ``[S, N]``).
-        symmetrise: True stores both directions of every edge, False takes edges as they are; None follows the
-            ``edges`` entry of the ``.json`` (mirrors where each undirected edge is stored once).
+        symmetrise: True stores both directions of every edge (a reverse edge has the relation of its edge), False
+            takes edges as they are; None follows the ``edges`` entry of the ``.json`` (mirrors where each undirected
+            edge is stored once).
         task: see :meth:`Graph.from_edges`.
     """
     path = Path(path)
@@ -93,7 +96,8 @@ def graph_from_arrays(
         num_classes = _classes(about or {})
     check_split_index(split_index, _num_splits(arrays))
     masks: dict[str, Any] = {f"{part}_mask": _mask(arrays, part, num_nodes, split_index) for part in SPLITS}
-    return build_graph(
+    raw = _raw(arrays, num_nodes, symmetrise)
+    graph = build_graph(
         arrays["edge_index"],
         num_nodes,
         x=_features(arrays),
@@ -104,8 +108,10 @@ def graph_from_arrays(
         symmetrise=symmetrise,
         name=name,
         node_ids=torch.from_numpy(cast(arrays, "node_ids", np.int64)) if "node_ids" in arrays else None,
+        **({} if raw is not None else _relations(arrays)),
         **masks,
     )
+    return graph if raw is None else graph.replace(raw=raw)
 
 
 def save_npz(path: str | os.PathLike[str], graph: Graph) -> None:
@@ -127,6 +133,8 @@ def save_npz(path: str | os.PathLike[str], graph: Graph) -> None:
     for key in ("edge_weight", "node_ids"):
         if (value := getattr(graph, key)) is not None:
             arrays[key] = value.numpy()
+    if graph.raw is not None:
+        arrays.update(_raw_arrays(graph.raw, graph.num_nodes))
     if graph.x is not None and is_sparse(graph.x):
         arrays["x_indptr"] = graph.x.crow_indices().numpy()
         arrays["x_indices"] = graph.x.col_indices().numpy().astype(np.int32)
@@ -137,6 +145,49 @@ def save_npz(path: str | os.PathLike[str], graph: Graph) -> None:
     elif graph.x is not None:
         arrays["x"] = graph.x.numpy()
     write_arrays(Path(path), arrays)
+
+
+def _relations(arrays: dict[str, np.ndarray]) -> dict[str, Any]:
+    """What a file says about the relations of its edges, as :func:`build_graph` takes it."""
+    relations: dict[str, Any] = {}
+    if "edge_type" in arrays:
+        relations["edge_type"] = _signed(arrays["edge_type"])
+    if "num_relations" in arrays:
+        relations["num_relations"] = as_count("num_relations", arrays["num_relations"])
+    return relations
+
+
+def _raw(arrays: dict[str, np.ndarray], num_nodes: int, symmetrise: bool) -> EdgeList | None:
+    """The edges as they were given, where the file has them beside the cleaned ones."""
+    if "raw_edge_index" not in arrays:
+        if "raw_edge_weight" in arrays:
+            raise InputError("the file has raw_edge_weight but no raw_edge_index, whose edges it weighs.")
+        return None
+    try:
+        return given_edges(
+            arrays["raw_edge_index"],
+            num_nodes,
+            arrays.get("raw_edge_weight"),
+            symmetrise=symmetrise,
+            **_relations(arrays),
+        )
+    except InputError as error:
+        raise InputError(f"raw_edge_index and its edges: {error}") from None
+
+
+def _raw_arrays(raw: EdgeList, num_nodes: int) -> dict[str, np.ndarray]:
+    arrays = {"raw_edge_index": raw.edge_index.numpy().astype(_narrow(num_nodes))}
+    if raw.edge_weight is not None:
+        arrays["raw_edge_weight"] = raw.edge_weight.numpy()
+    if raw.edge_type is not None:
+        arrays["edge_type"] = raw.edge_type.numpy().astype(_narrow(raw.num_relations))
+        arrays["num_relations"] = np.array(raw.num_relations)
+    return arrays
+
+
+def _narrow(count: int) -> type[np.signedinteger[Any]]:
+    """A type for the numbers 0 to ``count - 1``."""
+    return np.int16 if count <= 2**15 else np.int32 if count <= 2**31 else np.int64
 
 
 def write_arrays(path: Path, arrays: dict[str, np.ndarray]) -> None:

@@ -7,12 +7,14 @@ from typing import Any
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from gfgnn.checks import InputError, check_choice
-from gfgnn.graph.edges import clean_edges
+from gfgnn.graph.edges import CleanEdges, EdgeList, clean_edges
 from gfgnn.graph.features import compact
 from gfgnn.graph.graph import Graph
+from gfgnn.graph.raw import check_edge_type, given_edges
 from gfgnn.graph.validate import TASKS
 
 
@@ -32,6 +34,9 @@ def build_graph(
     name: str = "graph",
     node_ids: Tensor | None = None,
     notes: tuple[str, ...] = (),
+    edge_type: Any = None,
+    num_relations: int | None = None,
+    keep_raw: bool = False,
 ) -> Graph:
     """The graph of :meth:`gfgnn.Graph.from_edges`, where the arguments are described."""
     num_nodes = as_count("num_nodes", num_nodes)
@@ -39,11 +44,10 @@ def build_graph(
         raise InputError(f"the graph is empty: num_nodes is {num_nodes}. A graph needs at least one node.")
     if num_classes is not None and (num_classes := as_count("num_classes", num_classes)) < 0:
         raise InputError(f"num_classes must be at least 0; got {num_classes}.")
-    edges = clean_edges(
-        _numpy("edge_index", edge_index),
-        num_nodes,
-        None if edge_weight is None else _numpy("edge_weight", edge_weight),
-        symmetrise=symmetrise,
+    given = as_array("edge_index", edge_index)
+    weight = None if edge_weight is None else as_array("edge_weight", edge_weight)
+    edges, raw = _edges(
+        given, num_nodes, weight, edge_type, num_relations, symmetrise=symmetrise, keep_raw=keep_raw
     )
     labels, classes, task = as_labels(y, num_nodes, num_classes, task)
     return Graph(
@@ -61,7 +65,33 @@ def build_graph(
         name=name,
         node_ids=node_ids,
         notes=notes + edges.notes,
+        raw=raw,
     )
+
+
+def _edges(
+    edge_index: NDArray[Any],
+    num_nodes: int,
+    weight: NDArray[Any] | None,
+    edge_type: Any,
+    num_relations: int | None,
+    *,
+    symmetrise: bool,
+    keep_raw: bool,
+) -> tuple[CleanEdges, EdgeList | None]:
+    """The edges cleaned, and as given where they have relations or, on request, where cleaning lost some."""
+    if num_relations is not None:
+        num_relations = as_count("num_relations", num_relations)
+    if edge_type is None:
+        check_edge_type(None, 0, num_relations)
+        edges = clean_edges(edge_index, num_nodes, weight, symmetrise=symmetrise)
+        kept = keep_raw and edges.lossy
+        return edges, given_edges(edge_index, num_nodes, weight, symmetrise=symmetrise) if kept else None
+    kind = as_array("edge_type", edge_type)
+    raw = given_edges(edge_index, num_nodes, weight, kind, num_relations, symmetrise=symmetrise)
+    # an edge and a reverse edge of two relations are no pair: mirror first, within relations, then merge
+    weight = None if raw.edge_weight is None else raw.edge_weight.numpy()
+    return clean_edges(raw.edge_index.numpy(), num_nodes, weight), raw
 
 
 def as_labels(y: Any, num_nodes: int, num_classes: int | None, task: str | None) -> tuple[Tensor, int, str]:
@@ -156,7 +186,7 @@ def as_numbers(name: str, value: Any) -> Tensor:
         values = as_numbers(name, coo.data).float()
         value = torch.sparse_coo_tensor(indices, values, coo.shape, check_invariants=True).coalesce()
     if not isinstance(value, Tensor):
-        array = _numpy(name, value)
+        array = as_array(name, value)
         try:
             value = torch.as_tensor(array if array.flags.writeable else array.copy())
         except TypeError:
@@ -166,7 +196,8 @@ def as_numbers(name: str, value: Any) -> Tensor:
     return value.detach().cpu()
 
 
-def _numpy(name: str, value: Any) -> np.ndarray:
+def as_array(name: str, value: Any) -> np.ndarray:
+    """``value`` as an array, whatever it holds; :class:`InputError` where rows differ in length."""
     if isinstance(value, Tensor):
         return value.detach().cpu().numpy()
     try:

@@ -43,12 +43,14 @@ class CleanEdges:
         edge_weight: ``[E]`` float64, or None.
         directed: whether the weighted adjacency matrix differs from its transpose.
         notes: what was changed, one sentence each.
+        lossy: whether self-loops were removed or duplicates merged.
     """
 
     edge_index: NDArray[np.int64]
     edge_weight: NDArray[np.float64] | None
     directed: bool
     notes: tuple[str, ...]
+    lossy: bool
 
 
 def clean_edges(
@@ -99,7 +101,7 @@ def clean_edges(
         notes.append(f"symmetrised: {before:,} stored edges became {key.size:,}")
     edges = np.stack([key % num_nodes, key // num_nodes]) if key.size else np.zeros((2, 0), np.int64)
     directed = not symmetrise and not _is_symmetric(key, weight, num_nodes)
-    return CleanEdges(edges, weight, directed, tuple(notes))
+    return CleanEdges(edges, weight, directed, tuple(notes), bool(num_loops or num_duplicates))
 
 
 def check_edge_index(

@@ -11,6 +11,7 @@ from torch import Tensor
 from gfgnn.checks import InputError
 from gfgnn.graph.edges import EdgeList
 from gfgnn.graph.features import select_rows
+from gfgnn.graph.raw import restricted
 from gfgnn.graph.validate import TASKS, check_graph
 
 if TYPE_CHECKING:
@@ -38,7 +39,9 @@ class Graph:
         node_ids: ``[N]`` original ids where the graph is a part of a larger one, else None.
         notes: what loading did to the input (self-loops removed, edges mirrored, ...), one sentence each.
         raw: the edges as they were given, where cleaning changed them or where they have relations; None where
-            ``edge_index`` says all. Whoever replaces ``edge_index`` replaces ``raw`` too.
+            ``edge_index`` says all. ``edge_index`` is then the union of all relations, and ``directed`` is said of
+            it: single relations may still differ from their transpose. Whoever replaces ``edge_index`` replaces
+            ``raw`` too.
     """
 
     edge_index: Tensor
@@ -62,9 +65,10 @@ class Graph:
 
     def __repr__(self) -> str:
         labels = "classes" if self.task == "multiclass" else "outputs"
+        relations = f" of {self.num_relations:,} relations" if self.num_relations > 1 else ""
         return (
             f"Graph({self.name}: {self.num_nodes:,} nodes, {self.num_edges:,} {'directed ' if self.directed else ''}"
-            f"edges, {self.num_features:,} features, {self.num_classes:,} {labels}, {self.task})"
+            f"edges{relations}, {self.num_features:,} features, {self.num_classes:,} {labels}, {self.task})"
         )
 
     @property
@@ -106,6 +110,9 @@ class Graph:
         task: str | None = None,
         symmetrise: bool = False,
         name: str = "graph",
+        edge_type: Any = None,
+        num_relations: int | None = None,
+        keep_raw: bool = False,
     ) -> Graph:
         """A graph from any edge list: self-loops are removed, duplicates merged, edges sorted; see ``notes``.
 
@@ -118,7 +125,12 @@ class Graph:
             edge_weight: ``[E]``; weights of duplicates are summed.
             num_classes: C, where ``y`` does not show the largest class.
             task: one of :data:`TASKS`; None reads it off ``y``.
-            symmetrise: store both directions of every edge.
+            symmetrise: store both directions of every edge; where edges have relations, a reverse edge has the
+                relation of its edge.
+            edge_type: ``[E]`` whole numbers, the relation of each edge; the edges are then kept as given in ``raw``,
+                and ``edge_index`` is the union of all relations, with duplicates merged across them.
+            num_relations: R, where ``edge_type`` does not show the largest relation.
+            keep_raw: keep the edges as given in ``raw`` where self-loops are removed or duplicates merged.
 
         Raises:
             InputError: whatever does not fit, with the value received.
@@ -138,6 +150,9 @@ class Graph:
             task=task,
             symmetrise=symmetrise,
             name=name,
+            edge_type=edge_type,
+            num_relations=num_relations,
+            keep_raw=keep_raw,
         )
 
     @classmethod
@@ -202,6 +217,7 @@ class Graph:
             x=None if self.x is None else select_rows(self.x, kept),
             edge_weight=None if self.edge_weight is None else self.edge_weight[inside],
             node_ids=kept if self.node_ids is None else self.node_ids[kept],
+            raw=None if self.raw is None else restricted(self.raw, nodes, number),
             notes=(
                 *self.notes,
                 f"kept {kept.numel():,} of {self.num_nodes:,} nodes and the edges between them",

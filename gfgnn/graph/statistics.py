@@ -31,6 +31,7 @@ def statistics(graph: Graph) -> dict[str, Any]:
         "task": graph.task,
         "num_nodes": graph.num_nodes,
         "num_edges": graph.num_edges,
+        "num_relations": graph.num_relations,
         "directed": graph.directed,
         "weighted": graph.edge_weight is not None,
         "num_features": graph.num_features,
