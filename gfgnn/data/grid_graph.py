@@ -127,8 +127,10 @@ def _relations(sources: NDArray[np.int64]) -> EdgeList:
 
 def _union(sources: NDArray[np.int64]) -> Tensor:
     """The edges between different cells, each once, sorted by (target, source), ``[2, E]``."""
-    by_target = np.ascontiguousarray(sources.T)
-    by_target.sort(axis=1)  # already in order except where wrapped
+    by_target = (
+        sources.T.copy()
+    )  # a copy also where one cell makes the transpose contiguous: it is sorted in place
+    by_target.sort(axis=1)  # in order already, except where wrapped
     new = by_target >= 0
     new[:, 1:] &= by_target[:, 1:] != by_target[:, :-1]
     new &= by_target != np.arange(sources.shape[1])[:, None]

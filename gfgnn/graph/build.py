@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import operator
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -89,9 +90,14 @@ def _edges(
         return edges, given_edges(edge_index, num_nodes, weight, symmetrise=symmetrise) if kept else None
     kind = as_array("edge_type", edge_type)
     raw = given_edges(edge_index, num_nodes, weight, kind, num_relations, symmetrise=symmetrise)
-    # an edge and a reverse edge of two relations are no pair: mirror first, within relations, then merge
+    # an edge and a reverse edge of two relations are no pair: mirrored above, within relations, then merged here, and
+    # symmetrised once more, because sums of the same weights in another order may differ by rounding
     weight = None if raw.edge_weight is None else raw.edge_weight.numpy()
-    return clean_edges(raw.edge_index.numpy(), num_nodes, weight), raw
+    edges = clean_edges(raw.edge_index.numpy(), num_nodes, weight, symmetrise=symmetrise)
+    if symmetrise:
+        note = f"symmetrised within relations: {edge_index.shape[1]:,} given edges became {raw.num_edges:,}"
+        edges = replace(edges, notes=(note, *edges.notes[:-1]))
+    return edges, raw
 
 
 def as_labels(y: Any, num_nodes: int, num_classes: int | None, task: str | None) -> tuple[Tensor, int, str]:

@@ -15,7 +15,7 @@ from gfgnn.graph.raw import restricted
 from gfgnn.graph.validate import TASKS, check_graph
 
 if TYPE_CHECKING:
-    from torch_geometric.data import Data
+    from torch_geometric.data import Data, HeteroData
 
 __all__ = ["TASKS", "Graph"]
 
@@ -156,8 +156,8 @@ class Graph:
         )
 
     @classmethod
-    def from_pyg(cls, data: Data, **options: Any) -> Graph:
-        """A graph from a ``torch_geometric.data.Data``; see :func:`gfgnn.data.pyg.from_pyg`."""
+    def from_pyg(cls, data: Data | HeteroData, **options: Any) -> Graph:
+        """A graph from ``torch_geometric.data.Data`` or ``HeteroData``; see :func:`gfgnn.data.pyg.from_pyg`."""
         from gfgnn.data.pyg import from_pyg
 
         return from_pyg(data, **options)

@@ -193,3 +193,55 @@ def test_a_failed_write_leaves_the_old_file(tmp_path: Path, monkeypatch: pytest.
         save_npz(path, graph)
     assert path.read_bytes() == before
     assert [p.name for p in tmp_path.iterdir()] == ["g.npz"]
+
+
+RELATIONS: dict[str, Any] = {"edge_type": [0, 1, 1, 4, 0], "num_relations": 6}
+
+
+@pytest.mark.parametrize("options", [RELATIONS, {"keep_raw": True}, {**RELATIONS, "symmetrise": True}])
+@pytest.mark.parametrize("dtype", [None, torch.float32, torch.float64])
+def test_round_trip_of_edges_as_given(
+    options: dict[str, Any], dtype: torch.dtype | None, tmp_path: Path
+) -> None:
+    weight = None if dtype is None else torch.arange(5, dtype=dtype) / 3
+    graph = Graph.from_edges([[0, 1, 1, 0, 2], [0, 0, 0, 1, 1]], 4, edge_weight=weight, **options)
+    save_npz(tmp_path / "g.npz", graph)
+    back = load_npz(tmp_path / "g.npz")
+    assert_equal(back, graph)
+    assert back.num_relations == graph.num_relations
+    for key in ("edge_index", "edge_weight", "edge_type"):
+        one, other = getattr(graph.raw, key), getattr(back.raw, key)
+        assert (one is None) == (other is None), key
+        assert one is None or (one.dtype == other.dtype and torch.equal(one, other)), key
+
+
+def test_relations_beside_plain_edges(tmp_path: Path) -> None:
+    """A file made by hand: ``edge_type`` is of ``edge_index``, and mirrored with it."""
+    path = save(tmp_path / "g.npz", edge_type=np.array([2, 0, 1], dtype=np.uint16))
+    graph = load_npz(path)
+    assert graph.raw is not None
+    assert graph.raw.edge_type is not None
+    assert (graph.num_relations, graph.raw.edge_type.tolist()) == (3, [2, 0, 1])
+    both = load_npz(path, symmetrise=True).raw
+    assert both is not None
+    assert both.edge_type is not None
+    assert both.edge_type.tolist() == [2, 0, 1, 2, 0, 1]
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"edge_type": np.array([0, 1])}, r"edge_type must have shape \[3\]"),
+        ({"edge_type": np.array([0, 1, 2]), "num_relations": np.array(2)}, "edge_type holds 2"),
+        ({"num_relations": np.array(2)}, "num_relations=2 needs edge_type"),
+        ({"raw_edge_weight": np.ones(3)}, "raw_edge_weight but no raw_edge_index"),
+        ({"raw_edge_index": np.array([[9], [0]])}, "raw_edge_index and its edges: edge_index names node 9"),
+        (
+            {"raw_edge_index": np.array([[1], [0]]), "edge_type": np.array([0, 1])},
+            r"raw_edge_index .* shape \[1\]",
+        ),
+    ],
+)
+def test_damaged_relations(changes: dict[str, Any], message: str, tmp_path: Path) -> None:
+    with pytest.raises(InputError, match=message):
+        load_npz(save(tmp_path / "g.npz", **changes))
