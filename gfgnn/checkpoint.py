@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +13,7 @@ from torch import Tensor
 from gfgnn._version import __version__
 from gfgnn.checks import InputError
 from gfgnn.config import ModelConfig
-from gfgnn.model.build import Model, make_model
+from gfgnn.model.build import Model, model_from_dict
 from gfgnn.toml import from_mapping
 
 MODEL_FILE = "model.safetensors"
@@ -51,13 +50,7 @@ def save_model(path: str | os.PathLike[str], model: Model, weights: dict[str, Te
     """Stores weights, and in the metadata what is needed to build the network again."""
     import safetensors.torch
 
-    about = {
-        "model": asdict(model.config),
-        "num_features": model.num_features,
-        "num_classes": model.num_classes,
-        "task": model.task,
-        "version": __version__,
-    }
+    about = model.to_dict() | {"version": __version__}
     tensors = {name: value.detach().cpu().contiguous() for name, value in weights.items()}
     metadata = {"format": "pt", METADATA_KEY: json.dumps(about, sort_keys=True)}
     atomic_write(path, safetensors.torch.save(tensors, metadata=metadata))
@@ -80,8 +73,8 @@ def load_model(path: str | os.PathLike[str]) -> tuple[Model, dict[str, Tensor]]:
             metadata = content.metadata() or {}
             weights = {name: content.get_tensor(name) for name in content.keys()}  # noqa: SIM118
         about = json.loads(metadata[METADATA_KEY])
-        config = from_mapping(ModelConfig, about["model"], str(file))
-        model = make_model(config, about["num_features"], about["num_classes"], about["task"])
+        from_mapping(ModelConfig, about["model"], str(file))  # names what another version wrote there
+        model = model_from_dict(about)
     except (KeyError, TypeError, AttributeError):
         raise InputError(
             f"{file} was not written by gfgnn: its metadata do not describe a network."
@@ -95,6 +88,10 @@ def load_model(path: str | os.PathLike[str]) -> tuple[Model, dict[str, Tensor]]:
 def _check_shapes(model: Model, weights: dict[str, Tensor], file: Path) -> None:
     expected: dict[str, tuple[int, ...]] = {}
     for index, block in enumerate(model.blocks):
+        if block.norm_eps is not None:
+            expected |= {f"block{index}.{kind}": (block.out_channels,) for kind in ("scale", "shift")}
+        if not block.weighted:
+            continue
         expected[f"block{index}.weight"] = (block.fan_in, block.out_channels)
         if block.bias or f"block{index}.bias" in weights:  # batch normalisation leaves a bias in any block
             expected[f"block{index}.bias"] = (block.out_channels,)

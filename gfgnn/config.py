@@ -7,7 +7,8 @@ from typing import Any, Literal
 
 from gfgnn.checks import InputError, check_at_least, check_between, check_choice, check_count, check_flag
 
-FAMILIES = ("gcn", "gcnii", "resgcn", "sage", "sgc", "sign")
+FAMILIES = ("gcn", "gcnii", "resgcn", "sage", "sgc", "sign", "rgcn")
+CUSTOM = "custom"  #: what a network from elsewhere calls its family; see gfgnn.from_pyg
 ACTIVATIONS = ("relu", "leaky_relu", "identity")
 NORMS = ("sym", "rw", "none")
 SOLVERS = ("target", "adam")
@@ -39,10 +40,11 @@ class ModelConfig:
     theta: float = 0.5  #: GCNII's identity mapping, beta_l = log(theta / l + 1)
 
     def __post_init__(self) -> None:
-        check_choice("model", self.family, FAMILIES)
+        if self.family != CUSTOM:
+            check_choice("model", self.family, FAMILIES)
         check_choice("activation", self.activation, ACTIVATIONS)
         check_choice("norm", self.norm, NORMS)
-        check_count("layers", self.layers, 2)
+        check_count("layers", self.layers, 0 if self.family == CUSTOM else 2)
         check_count("hidden", self.hidden, 1)
         check_flag("bias", self.bias)
         check_flag("self_loops", self.self_loops)

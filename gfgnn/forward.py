@@ -6,50 +6,93 @@ from torch import Tensor
 
 from gfgnn.exchange.routes import upward
 from gfgnn.exchange.stages import Channel
-from gfgnn.model.blocks import output_of, propagate, transform
+from gfgnn.model.blocks import FEATURES, output_of, standardisation, transform
+from gfgnn.model.wiring import add_to, gather, is_input, sources
 from gfgnn.problem import Problem
 
+Tensors = dict[str, Tensor]
 
-def forward(problem: Problem, weights: dict[str, Tensor]) -> Tensor:
+
+def forward(problem: Problem, weights: Tensors, fitted: Tensors | None = None) -> Tensor:
     """Scores ``[N, C]`` of every node: logits for class and multi-label targets, values for regression.
 
     For problems whose blocks are all in one stage; called by every part.
+
+    Args:
+        weights: of the blocks; of blocks that normalise, ``block{l}.scale`` and ``block{l}.shift`` are taken from the
+            statistics over the nodes where they are missing.
+        fitted: receives those that were missing.
     """
-    scores = stage_forward(problem, weights)
+    scores = stage_forward(problem, weights, fitted)
     assert scores is not None
     return scores
 
 
-def stage_forward(problem: Problem, weights: dict[str, Tensor]) -> Tensor | None:
+def stage_forward(problem: Problem, weights: Tensors, fitted: Tensors | None = None) -> Tensor | None:
     """The same over any number of stages: scores of this part's nodes in the last stage, None elsewhere.
 
     Called by every rank with the weights of its own blocks. Sends halos within a stage and activations to the next.
     """
     blocks, span, stages = problem.model.blocks, problem.span, problem.grid.stages
-    propagation = problem.propagation.for_purpose("evaluate")
-    nodes = propagation.num_nodes
+    propagations = problem.propagations_for("evaluate")
     route = upward(blocks, problem.bounds, problem.grid.stage)
-    channel = Channel(stages, route, 0, nodes, problem.targets, purpose="evaluate")
-    h, h0, *_ = *channel.receive(0, True), None, None
+    channel = Channel(stages, route, 0, propagations[0].num_nodes, problem.targets, purpose="evaluate")
+    received = dict(zip((span.start - 1, 0), channel.receive(0, True), strict=False))
+    values = {} if problem.features is None else {FEATURES: problem.features}
+    values |= received
+    last_use = _last_uses(problem)
     for index in span:
         block = blocks[index]
-        weight, bias = weights[f"block{index}.weight"], weights.get(f"block{index}.bias")
-        if h is None:
-            z = problem.inputs.for_purpose("evaluate").matmul(weight)
+        weight, bias = weights.get(f"block{index}.weight"), weights.get(f"block{index}.bias")
+        if is_input(blocks, index) and weight is not None:
+            z = problem.block_inputs[index].for_purpose("evaluate").matmul(weight)
             z = z if bias is None else z.add_(bias)
+        elif weight is None:
+            z = gather(block, index, propagations, values.__getitem__).clone()
+            z = _normalised(index, block.norm_eps, z, weights, fitted)
         elif block.propagate == "graph" and block.out_channels < block.in_channels:
-            z = propagation.apply(h @ weight)  # the narrower product first
+            z = propagations[0].apply(values[index - 1] @ weight)  # the narrower product first
             z = z if bias is None else z.add_(bias)
         else:
-            z = transform(propagate(block, propagation, h, h0), weight, bias)
-        h = output_of(block, z, h)
-        h0 = h if index == 0 else h0
-    assert h is not None
+            z = transform(gather(block, index, propagations, values.__getitem__), weight, bias)
+        z = output_of(block, z, None if block.skip is None else values[index - 1])
+        values[index] = add_to(block, z, values.__getitem__)
+        for source in [s for s, last in last_use.items() if last == index]:
+            del values[source]
+    h = values[span.stop - 1]
     if problem.is_last:
         return h
-    channel.send(0, True, [h, *[h0 for _ in route.targets[1:] if h0 is not None]])
+    channel.send(0, True, [h, *[values[0] for _ in route.targets[1:]]])
     channel.drain()
     return None
 
 
-__all__ = ["forward", "propagate", "stage_forward"]
+def _last_uses(problem: Problem) -> dict[int, int]:
+    """The last block of this stage that takes each source, so that its output need not be kept longer; what the stage
+    sends on is kept."""
+    blocks, span = problem.model.blocks, problem.span
+    last: dict[int, int] = {}
+    for index in span:
+        if not is_input(blocks, index) or not blocks[index].weighted or blocks[index].adds:
+            last |= dict.fromkeys(sources(blocks[index], index), index)
+    if not problem.is_last:
+        last = {source: index for source, index in last.items() if source not in (0, span.stop - 1)}
+    known = set(span) | {span.start - 1, 0} | ({FEATURES} if problem.features is not None else set())
+    return {source: index for source, index in last.items() if source in known}
+
+
+def _normalised(index: int, eps: float | None, z: Tensor, weights: Tensors, fitted: Tensors | None) -> Tensor:
+    """Z of a block without weights, normalised where the block does that; overwrites ``z``."""
+    if eps is None:
+        return z
+    names = f"block{index}.scale", f"block{index}.shift"
+    if names[0] in weights:
+        scale, shift = (weights[name] for name in names)
+    else:
+        scale, shift = standardisation(z, eps)
+        if fitted is not None:
+            fitted |= dict(zip(names, (scale, shift), strict=True))
+    return z.mul_(scale).add_(shift)
+
+
+__all__ = ["forward", "stage_forward"]

@@ -7,6 +7,7 @@ from gfgnn.config import TrainConfig
 from gfgnn.graph.graph import Graph
 from gfgnn.graph.partition import Partition, check_partition, partition_nodes
 from gfgnn.model.build import Model
+from gfgnn.model.wiring import is_chain
 from gfgnn.plan.layers import check_stages, parse_bounds
 from gfgnn.plan.plan import Plan, node_work, sizes_of
 from gfgnn.plan.stages import plan_stages
@@ -19,6 +20,12 @@ def check_grid(model: Model, graph: Graph, config: TrainConfig) -> None:
     if config.parts > graph.num_nodes:
         raise InputError(
             f"parts must be at most {graph.num_nodes}, the number of nodes of {graph.name}; got {config.parts}."
+        )
+    if not is_chain(model.blocks):
+        raise InputError(
+            f"{config.parts} parts x {config.stages} stages: only networks whose blocks follow each other on one "
+            "propagation matrix are split over devices; this one has branches, several matrices or normalisations in "
+            "between. Use one part and one stage."
         )
     check_stages(config.stages, len(model.blocks))
     if config.stage_bounds is not None:

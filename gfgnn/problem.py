@@ -11,9 +11,13 @@ from gfgnn.checks import InputError
 from gfgnn.comm.grid import ProcessGrid, serial_grid
 from gfgnn.graph.graph import Graph
 from gfgnn.graph.homophily import label_homophily
-from gfgnn.graph.propagation import Propagator, build_propagation
-from gfgnn.model.build import Model, propagation_settings
-from gfgnn.model.inputs import Inputs, make_inputs
+from gfgnn.graph.operators import build_operator
+from gfgnn.graph.propagation import Propagator
+from gfgnn.model.blocks import FEATURES
+from gfgnn.model.build import Model
+from gfgnn.model.inputs import Inputs
+from gfgnn.model.term_inputs import inputs_of
+from gfgnn.model.wiring import is_input, sources
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -40,8 +44,10 @@ class Problem:
     Attributes:
         grid: the ranks; 1 x 1 where one device has everything.
         bounds: the first block of each stage, and the number of blocks: ``(0, ..., B)``.
-        propagation: S, rows of this part's nodes.
-        block_inputs: T of block 0, the propagated features, as a linear map ``[N, fan_in]``; None above stage 0.
+        propagations: the model's propagation matrices, rows of this part's nodes.
+        block_inputs: T of every block that takes the features alone, as a linear map ``[N, fan_in]``, by block number;
+            in a chain block 0's, and none above stage 0.
+        features: X ``[N, F]``, dense, where a block takes them beside other sources; else None.
         y: labels of this part's nodes.
         node_ids: numbers of this part's nodes in the whole graph, ``[N]``.
         targets: ``[k, C]``: one-hot classes, 0/1 labels or values of the labelled training nodes.
@@ -55,8 +61,9 @@ class Problem:
     grid: ProcessGrid
     bounds: tuple[int, ...]
     facts: Facts
-    propagation: Propagator
-    block_inputs: Inputs | None
+    propagations: tuple[Propagator, ...]
+    block_inputs: dict[int, Inputs]
+    features: Tensor | None
     y: Tensor
     node_ids: Tensor
     targets: Tensor
@@ -69,8 +76,16 @@ class Problem:
     @property
     def inputs(self) -> Inputs:
         """T of block 0; only stage 0 has it."""
-        assert self.block_inputs is not None
-        return self.block_inputs
+        return self.block_inputs[0]
+
+    @property
+    def propagation(self) -> Propagator:
+        """S of a chain; in any network the first matrix, which knows the number of nodes."""
+        return self.propagations[0]
+
+    def propagations_for(self, purpose: str) -> tuple[Propagator, ...]:
+        """The propagation matrices, with what their products send booked under ``purpose``."""
+        return tuple(s.for_purpose(purpose) for s in self.propagations)
 
     @property
     def span(self) -> range:
@@ -98,7 +113,9 @@ def prepare(
     """
     check_model_fits(model, graph)
     assert graph.x is not None
-    propagation = build_propagation(graph, *propagation_settings(model.config)).to(dtype, device)
+    propagations: tuple[Propagator, ...] = tuple(
+        build_operator(graph, operator).to(dtype, device) for operator in model.operators
+    )
     features = graph.x.to(device=device, dtype=dtype)
     train = graph.labelled(graph.train_mask)
     return Problem(
@@ -106,8 +123,13 @@ def prepare(
         grid=serial_grid(),
         bounds=(0, len(model.blocks)),
         facts=facts_of(graph),
-        propagation=propagation,
-        block_inputs=make_inputs(model.blocks[0], propagation, features),
+        propagations=propagations,
+        block_inputs={
+            index: inputs_of(block, propagations, features)
+            for index, block in enumerate(model.blocks)
+            if is_input(model.blocks, index)
+        },
+        features=_dense_features(model, features),
         y=graph.y.to(device),
         node_ids=torch.arange(graph.num_nodes, device=device),
         targets=training_targets(model, graph.y[train]).to(device=device, dtype=dtype),
@@ -117,6 +139,15 @@ def prepare(
         dtype=dtype,
         device=torch.device(device),
     )
+
+
+def _dense_features(model: Model, features: Tensor) -> Tensor | None:
+    """X as a dense table, where a block takes it together with other sources."""
+    blocks = model.blocks
+    mixed = [i for i, block in enumerate(blocks) if not is_input(blocks, i) and FEATURES in sources(block, i)]
+    if not mixed:
+        return None
+    return features.to_dense() if features.layout == torch.sparse_csr else features
 
 
 def check_model_fits(model: Model, graph: Graph) -> None:

@@ -13,10 +13,10 @@ from gfgnn.comm.grid import ProcessGrid
 from gfgnn.exchange.halo import ShardPropagation
 from gfgnn.graph.features import select_rows
 from gfgnn.graph.graph import Graph
-from gfgnn.graph.propagation import build_propagation
+from gfgnn.graph.operators import build_operator
 from gfgnn.graph.shard import HaloPlan, ShardMatrix, order_nodes, shard_matrix
-from gfgnn.model.build import Model, propagation_settings
-from gfgnn.model.inputs import make_inputs
+from gfgnn.model.build import Model
+from gfgnn.model.inputs import Inputs, make_inputs
 from gfgnn.ops.spmm import from_parts, rows_of
 from gfgnn.problem import Facts, Problem, check_model_fits, facts_of, training_targets
 
@@ -68,7 +68,7 @@ def make_shards(
     sizes = torch.bincount(assignment, minlength=num_parts)
     if bool((sizes == 0).any()):
         raise InputError(f"part {int(sizes.argmin())} has no node; every part needs at least one.")
-    s = build_propagation(graph, *propagation_settings(model.config)).to(dtype, "cpu")
+    s = build_operator(graph, model.operators[0]).to(dtype, "cpu")
     nodes = order_nodes(s.matrix, s.matrix_t, assignment, num_parts)
     matrices = shard_matrix(s.matrix, nodes, nodes)
     matrices_t = matrices if s.matrix_t is s.matrix else shard_matrix(s.matrix_t, nodes, nodes)
@@ -122,13 +122,14 @@ def shard_problem(
     propagation = ShardPropagation(
         grid.parts, shard.matrix, shard.matrix_t, shard.scale, shard.head, shard.head_t
     ).to(dtype, device)
-    inputs = None
+    inputs: dict[int, Inputs] = {}
     if grid.stage == 0:
         assert shard.features is not None
         features = shard.features.to(device=device, dtype=dtype)
-        inputs = make_inputs(model.blocks[0], propagation.for_purpose("setup"), features).for_purpose("halo")
-        if inputs.table is not None:  # as large as the features, which nothing looks at again
-            inputs = replace(inputs, features=features.new_empty(0, features.size(1)))
+        first = make_inputs(model.blocks[0], propagation.for_purpose("setup"), features).for_purpose("halo")
+        if first.table is not None:  # as large as the features, which nothing looks at again
+            first = replace(first, features=features.new_empty(0, features.size(1)))
+        inputs[0] = first
     y = shard.y.to(device)
     train = shard.train.to(device)
     return Problem(
@@ -136,8 +137,9 @@ def shard_problem(
         grid=grid,
         bounds=bounds,
         facts=shard.facts,
-        propagation=propagation,
+        propagations=(propagation,),
         block_inputs=inputs,
+        features=None,
         y=y,
         node_ids=shard.nodes.to(device),
         targets=training_targets(model, y[train]).to(device=device, dtype=dtype),

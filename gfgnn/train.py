@@ -16,6 +16,7 @@ from gfgnn.graph.validate import check_trainable
 from gfgnn.interrupts import held
 from gfgnn.loop import DTYPES, Callback, Outcome, Run, copies
 from gfgnn.model.build import Model, build_model
+from gfgnn.model.wiring import is_chain
 from gfgnn.ops.memory import keep_freed_memory, return_freed_memory
 from gfgnn.plan.plan import Plan
 from gfgnn.planning import check_grid, make_plan
@@ -110,6 +111,11 @@ def make_solver(config: TrainConfig, model: Model) -> Solver:
         if config.parts * config.stages > 1:
             raise InputError(
                 f"solver adam runs on one device; got {config.parts} parts x {config.stages} stages."
+            )
+        if not is_chain(model.blocks):
+            raise InputError(
+                "solver adam trains chains of blocks only, and this network has branches, several propagation "
+                "matrices or normalisations in between. A PyG module is trained with torch.optim.Adam as it is."
             )
         from gfgnn.baseline.adam import AdamSolver
 

@@ -65,6 +65,12 @@ def dense_scores(config: ModelConfig, graph: Graph, weights: dict[str, Tensor]) 
             z = linear(torch.cat([h, mean @ h], dim=1), layer)
             h = act(z) if layer < L - 1 else z
         return h
+    if config.family == "rgcn":  # one relation, unweighted
+        mean, h = dense_propagation(graph.replace(edge_weight=None), "rw", False), x
+        for layer in range(L):
+            z = linear(torch.cat([mean @ h, h], dim=1), layer)
+            h = act(z) if layer < L - 1 else z
+        return h
     hops = [torch.linalg.matrix_power(s, k) @ x for k in range(L + 1)]
     if config.family == "sgc":
         return linear(hops[-1], 0)

@@ -15,7 +15,7 @@ from gfgnn.checks import InputError
 from gfgnn.comm.grid import make_grid
 from gfgnn.config import ModelConfig
 from gfgnn.graph.graph import Graph
-from gfgnn.graph.propagation import build_propagation
+from gfgnn.graph.operators import build_propagation
 from gfgnn.graph.shard import ShardMatrix, halo_nodes
 from gfgnn.model.build import build_model, propagation_settings
 from gfgnn.problem import facts_of, prepare
@@ -184,7 +184,7 @@ def test_problems_of_parts_are_rows_of_the_whole_problem(family: str) -> None:
         ids, stage = problem.node_ids, problem.grid.stage
         assert (problem.is_first, problem.is_last) == (stage == 0, stage == 1)
         assert problem.span == range(*bounds[stage : stage + 2])
-        assert (problem.block_inputs is None) == (stage == 1)
+        assert (not problem.block_inputs) == (stage == 1)
         if problem.is_first:
             torch.testing.assert_close(problem.inputs.matmul(eye), alone.inputs.matmul(eye)[ids])
         place = torch.searchsorted(alone.train_index, ids[problem.train_index])

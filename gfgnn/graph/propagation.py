@@ -11,7 +11,6 @@ import scipy.sparse
 import torch
 from torch import Tensor
 
-from gfgnn.graph.graph import Graph
 from gfgnn.ops.spmm import csr, rows_of, spmm, to_scipy, transpose, with_values
 
 #: A product with a fixed sparse matrix.
@@ -112,23 +111,18 @@ def _absolute(matrix: Tensor) -> Tensor:
     return with_values(matrix, matrix.values().abs())
 
 
-def build_propagation(graph: Graph, norm: str = "sym", self_loops: bool = True) -> Propagation:
-    """The propagation matrix of ``graph`` in float64.
+def make_propagation(
+    source: Tensor, target: Tensor, weight: Tensor, num_nodes: int, norm: str
+) -> Propagation:
+    """S from the edges of A, repeated ones summed, self-loops as they are.
 
     Args:
-        graph: edges with row 0 the source and row 1 the target; node i gathers over its incoming edges, as in PyG.
+        source, target: ``[E]``; node i gathers over the edges whose target it is, as in PyG.
+        weight: ``[E]`` float64.
         norm: ``sym``: D^-1/2 A D^-1/2 with D the weighted in-degree (Kipf and Welling 2017, and PyG's ``gcn_norm``);
-            ``rw``: D^-1 A; ``none``: the weights as given.
-        self_loops: add the identity to A first (weight 1).
+            ``rw``: D^-1 A; ``none``: A. Rows of nodes without positive degree are zero where divided by it.
     """
-    source, target = graph.edge_index
-    weight = torch.ones(graph.num_edges) if graph.edge_weight is None else graph.edge_weight
-    weight = weight.double()
-    n = graph.num_nodes
-    if self_loops:
-        loop = torch.arange(n)
-        source, target = torch.cat([source, loop]), torch.cat([target, loop])
-        weight = torch.cat([weight, torch.ones(n, dtype=torch.float64)])
+    n = num_nodes
     degree = torch.zeros(n, dtype=torch.float64).index_add_(0, target, weight)
     scale = torch.ones(n, dtype=torch.float64)
     if norm == "sym":

@@ -11,10 +11,10 @@ import torch
 from gfgnn.comm.base import Communicator
 from gfgnn.comm.counting import CountingCommunicator
 from gfgnn.comm.grid import make_grid
-from gfgnn.config import ModelConfig, TrainConfig
+from gfgnn.config import TrainConfig
 from gfgnn.exchange.sums import gather_objects
 from gfgnn.loop import DTYPES, Callback, Outcome, Run
-from gfgnn.model.build import Model, make_model
+from gfgnn.model.build import Model, model_from_dict
 from gfgnn.ops.memory import keep_freed_memory, return_freed_memory
 from gfgnn.problem import Problem
 from gfgnn.result import peak_rss_bytes
@@ -32,18 +32,12 @@ class Task:
 
     def to_dict(self) -> dict[str, Any]:
         """JSON-ready; :meth:`from_dict` is the inverse."""
-        model = self.model
-        return {
-            "model": asdict(model.config), "num_features": model.num_features, "num_classes": model.num_classes,
-            "task": model.task, "config": asdict(self.config), "bounds": list(self.bounds),
-        }  # fmt: skip
+        return self.model.to_dict() | {"config": asdict(self.config), "bounds": list(self.bounds)}
 
     @classmethod
     def from_dict(cls, values: dict[str, Any]) -> Task:
-        config = from_mapping(ModelConfig, values["model"], "the task")
-        model = make_model(config, values["num_features"], values["num_classes"], values["task"])
         train = from_mapping(TrainConfig, values["config"], "the task")
-        return cls(model, train, tuple(values["bounds"]))
+        return cls(model_from_dict(values), train, tuple(values["bounds"]))
 
 
 def train_rank(

@@ -6,7 +6,9 @@ Block l maps the activations ``H_{l-1}`` of all nodes to ``H_l`` (and may look a
     Z = T W + 1 b'                     the only part with weights
     H_l = activate(Z) [scaled, plus H_{l-1} where the block has a skip connection]
 
-Every family of :mod:`gfgnn.model.build` is made of these.
+Most families of :mod:`gfgnn.model.build` are such chains. Networks of other shapes (several relations, branches,
+connections across many layers) have blocks that name their sources one by one: :class:`Term`, and
+:mod:`gfgnn.model.wiring`.
 """
 
 from __future__ import annotations
@@ -19,8 +21,30 @@ from torch import Tensor
 
 from gfgnn.graph.propagation import Propagator
 
-PROPAGATIONS = ("none", "graph", "initial", "concat", "power", "hops")
+PROPAGATIONS = ("none", "graph", "initial", "concat", "power", "hops", "terms", "sum")
 LEAKY_SLOPE = 0.01
+FEATURES = -1  #: the source that stands for the features X
+
+
+@dataclass(frozen=True, kw_only=True)
+class Term:
+    """One part of T: ``scale * S^hops H_source + initial_scale * H_initial``, ``[N, width]``.
+
+    Attributes:
+        source: the block whose output it takes, or :data:`FEATURES`.
+        width: its columns.
+        hops: how often it is propagated; 0 takes it as it is.
+        operator: which of the model's propagation matrices S is.
+        initial: a second source that is added as it is; None where there is none.
+    """
+
+    source: int
+    width: int
+    hops: int = 0
+    operator: int = 0
+    scale: float = 1.0
+    initial: int | None = None
+    initial_scale: float = 0.0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -30,17 +54,26 @@ class Block:
     Attributes:
         propagate: how T comes from H and H_0, S being the propagation matrix:
             ``none`` T = H; ``graph`` T = S H; ``initial`` T = (1 - alpha) S H + alpha H_0;
-            ``concat`` T = [H, S H]; ``power`` T = S^hops H; ``hops`` T = [H, S H, ..., S^hops H].
+            ``concat`` T = [H, S H]; ``power`` T = S^hops H; ``hops`` T = [H, S H, ..., S^hops H];
+            ``terms`` T = the ``terms`` side by side; ``sum`` T = their sum.
         in_channels: columns of H_{l-1}.
         out_channels: columns of H_l.
         activation: relu | leaky_relu | identity.
         bias: whether b exists.
-        reference: what the ridge shrinks the weights towards: ``zero`` or ``identity``.
+        reference: what the ridge shrinks the weights towards: ``zero``, ``identity``, or ``random`` for a
+            semi-orthogonal matrix drawn with the starting weights.
         alpha: share of H_0, for ``initial``.
         hops: K, for ``power`` and ``hops``.
         skip: None, or the factor tau of a residual block H_l = H_{l-1} + tau * activate(Z).
         beta: GCNII's strength of the identity mapping; it fixes how the weight is split into
             W = (1 - beta) I + beta W' for the Adam baseline and for PyG, and changes nothing for ridge solves.
+        terms: what T is made of, for ``terms`` and ``sum``. Their sources take the place of H_{l-1}.
+        adds: ``((source, factor), ...)``: H_l = branch * activate(Z) + sum of factor * H_source.
+        branch: see ``adds``; positive.
+        weighted: whether there are weights; without them Z = T.
+        norm_eps: None, or the eps of a normalisation of Z without weights: Z * scale + shift, column by column, where
+            training takes scale = (variance of Z over the nodes + eps)^-1/2 and shift = -mean * scale.
+        slope: of ``leaky_relu``.
     """
 
     propagate: str
@@ -53,15 +86,30 @@ class Block:
     hops: int = 1
     skip: float | None = None
     beta: float | None = None
+    terms: tuple[Term, ...] = ()
+    adds: tuple[tuple[int, float], ...] = ()
+    branch: float = 1.0
+    weighted: bool = True
+    norm_eps: float | None = None
+    slope: float = LEAKY_SLOPE
 
     @property
     def fan_in(self) -> int:
         """Columns of T, which is rows of W."""
+        if self.propagate == "terms":
+            return sum(term.width for term in self.terms)
         if self.propagate == "concat":
             return 2 * self.in_channels
         if self.propagate == "hops":
             return (self.hops + 1) * self.in_channels
         return self.in_channels
+
+    @property
+    def takes_features(self) -> bool:
+        """Whether T is made of the features alone, so that it never changes; chains know it by block 0 instead."""
+        return bool(self.terms) and all(
+            term.source == FEATURES and term.initial in (None, FEATURES) for term in self.terms
+        )
 
 
 def looks_back(blocks: Iterable[Block]) -> bool:
@@ -69,12 +117,12 @@ def looks_back(blocks: Iterable[Block]) -> bool:
     return any(block.propagate == "initial" for block in blocks)
 
 
-def activate(z: Tensor, activation: str) -> Tensor:
+def activate(z: Tensor, activation: str, slope: float = LEAKY_SLOPE) -> Tensor:
     """The activation, elementwise and positively homogeneous (the gauge step relies on that)."""
     if activation == "relu":
         return torch.relu(z)
     if activation == "leaky_relu":
-        return torch.nn.functional.leaky_relu(z, LEAKY_SLOPE)
+        return torch.nn.functional.leaky_relu(z, slope)
     return z
 
 
@@ -133,16 +181,25 @@ def transform(t: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
     return t @ weight if bias is None else torch.addmm(bias, t, weight)
 
 
+def standardisation(z: Tensor, eps: float) -> tuple[Tensor, Tensor]:
+    """``scale`` and ``shift`` ``[d]`` with which ``z * scale + shift`` has mean 0 and variance ``v / (v + eps)``, v
+    being the variance of the columns of ``z`` over the nodes (Ioffe and Szegedy 2015)."""
+    wide = z.double()
+    variance, mean = torch.var_mean(wide, dim=0, correction=0)
+    scale = (variance + eps).rsqrt()
+    return scale.to(z.dtype), (-mean * scale).to(z.dtype)
+
+
 def output_of(block: Block, z: Tensor, below: Tensor | None) -> Tensor:
-    """H_l from the pre-activation ``z`` (and the activations below, for a skip connection).
+    """H_l from the pre-activation ``z`` (and the activations below, for a skip connection), ``adds`` left out.
 
     Overwrites ``z``: an array freed between two that stay leaves a hole too small for the next of its size.
     """
     if block.activation == "relu":
         z.relu_()
     elif block.activation == "leaky_relu":
-        torch.nn.functional.leaky_relu_(z, LEAKY_SLOPE)
+        torch.nn.functional.leaky_relu_(z, block.slope)
     if block.skip is None:
-        return z
+        return z if block.branch == 1.0 else z.mul_(block.branch)
     assert below is not None
     return torch.add(below, z, alpha=block.skip, out=z)

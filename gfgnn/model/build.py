@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -11,37 +12,119 @@ from torch import Tensor
 from gfgnn.checks import InputError
 from gfgnn.config import ModelConfig
 from gfgnn.graph.graph import Graph
-from gfgnn.model.blocks import Block
+from gfgnn.graph.operators import Operator
+from gfgnn.model.blocks import FEATURES, Block, Term
 
 
 @dataclass(frozen=True)
 class Model:
-    """A network: its configuration and the blocks made from it. Weights live apart, in a dictionary."""
+    """A network: its configuration and the blocks made from it. Weights live apart, in a dictionary.
+
+    Attributes:
+        operators: the propagation matrices that blocks multiply by; a chain uses the first alone.
+    """
 
     config: ModelConfig
     blocks: tuple[Block, ...]
     num_features: int
     num_classes: int
     task: str
+    operators: tuple[Operator, ...]
+
+    def to_dict(self) -> dict[str, Any]:
+        """JSON-ready; :func:`model_from_dict` is the inverse."""
+        about: dict[str, Any] = {
+            "model": asdict(self.config), "num_features": self.num_features, "num_classes": self.num_classes,
+            "task": self.task,
+        }  # fmt: skip
+        if self.config.family in UNBUILT:
+            about["blocks"] = [asdict(block) for block in self.blocks]
+            about["operators"] = [asdict(operator) for operator in self.operators]
+        return about
+
+
+def model_from_dict(about: dict[str, Any]) -> Model:
+    """The network that :meth:`Model.to_dict` described."""
+    config = ModelConfig(**about["model"])
+    sizes = about["num_features"], about["num_classes"], about["task"]
+    if config.family not in UNBUILT:
+        return make_model(config, *sizes)
+    blocks = tuple(_block_from_dict(block) for block in about["blocks"])
+    return Model(config, blocks, *sizes, tuple(Operator(**operator) for operator in about["operators"]))
+
+
+def _block_from_dict(values: dict[str, Any]) -> Block:
+    terms = tuple(Term(**term) for term in values["terms"])
+    adds = tuple((int(source), float(factor)) for source, factor in values["adds"])
+    return Block(**values | {"terms": terms, "adds": adds})
 
 
 def build_model(config: ModelConfig, graph: Graph) -> Model:
-    """The network of ``config`` for the features, classes and task of ``graph``.
+    """The network of ``config`` for the features, classes, task and relations of ``graph``.
 
     Raises:
-        InputError: the graph has no features.
+        InputError: the graph has no features, or the configuration describes a network made elsewhere.
     """
     if graph.num_features == 0:
         raise InputError(
             f"{graph.name} has no node features; load it with features='structure' to make some from the edges."
         )
+    if config.family == "rgcn":
+        return _rgcn(config, graph)
+    if config.family not in FAMILY_BLOCKS:
+        raise InputError(
+            "A network of family 'custom' comes from gfgnn.from_pyg; a configuration does not describe it."
+        )
     return make_model(config, graph.num_features, graph.num_classes, graph.task)
 
 
 def make_model(config: ModelConfig, num_features: int, num_classes: int, task: str) -> Model:
-    """The network of ``config`` for stated sizes (what a checkpoint stores)."""
+    """The network of ``config`` for stated sizes; for families whose blocks follow from these alone."""
     blocks = FAMILY_BLOCKS[config.family](config, num_features, num_classes)
-    return Model(config, tuple(blocks), num_features, num_classes, task)
+    norm, self_loops = propagation_settings(config)
+    operators = (Operator(norm=norm, loops=float(self_loops)),)
+    return Model(config, tuple(blocks), num_features, num_classes, task, operators)
+
+
+def _rgcn(c: ModelConfig, graph: Graph) -> Model:
+    """Schlichtkrull et al. 2018: H_l = act(sum_r S_r H_{l-1} W_{l,r} + H_{l-1} W_{l,0} + b_l), S_r the mean over the
+    neighbours by relation r. On :func:`gfgnn.data.grid_graph` the relations are the offsets of a 3 x 3 convolution,
+    the cell itself among them, and no separate root weight is needed."""
+    operators = tuple(
+        Operator(norm="rw", loops=0.0, weighted=False, relation=r) for r in range(graph.num_relations)
+    )
+    root = [] if _has_loop_relation(graph) else [None]
+
+    def terms(source: int, width: int) -> tuple[Term, ...]:
+        related = [Term(source=source, width=width, hops=1, operator=r) for r in range(len(operators))]
+        return (*related, *(Term(source=source, width=width) for _ in root))
+
+    blocks = []
+    for index in range(c.layers):
+        first, last = index == 0, index == c.layers - 1
+        width = graph.num_features if first else c.hidden
+        blocks.append(
+            Block(
+                propagate="terms",
+                terms=terms(FEATURES if first else index - 1, width),
+                in_channels=width,
+                out_channels=graph.num_classes if last else c.hidden,
+                bias=c.bias,
+                activation="identity" if last else c.activation,
+                reference="zero" if first or last else "identity",
+            )
+        )
+    return Model(c, tuple(blocks), graph.num_features, graph.num_classes, graph.task, operators)
+
+
+def _has_loop_relation(graph: Graph) -> bool:
+    """Whether one of the relations links every node with itself alone."""
+    if graph.raw is None or graph.raw.edge_type is None:
+        return False
+    source, target = graph.raw.edge_index
+    loops = torch.bincount(graph.raw.edge_type[source == target], minlength=graph.num_relations)
+    counts = torch.bincount(graph.raw.edge_type, minlength=graph.num_relations)
+    return bool(((loops == counts) & (loops == graph.num_nodes)).any())
 
 
 def _gcn(c: ModelConfig, f: int, k: int) -> list[Block]:
@@ -104,6 +187,9 @@ def _sign(c: ModelConfig, f: int, k: int) -> list[Block]:
     return [_block(c, "hops", f, c.hidden, hops=c.layers), _hidden(c, "none"), _output(c, "none", k)]
 
 
+#: families whose blocks are stored with a network, since its configuration alone does not tell them
+UNBUILT = ("rgcn", "custom")
+
 FAMILY_BLOCKS = {
     "gcn": _gcn,
     "gcnii": _gcnii,
@@ -156,6 +242,8 @@ def initial_weights(
     """
     weights = {}
     for index, block in enumerate(model.blocks):
+        if not block.weighted:
+            continue
         bound = math.sqrt(6.0 / (block.fan_in + block.out_channels))
         draw = torch.rand(block.fan_in, block.out_channels, generator=generator, dtype=torch.float64)
         weights[f"block{index}.weight"] = ((2 * draw - 1) * bound).to(dtype)

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from gfgnn.graph.graph import Graph
 from gfgnn.graph.partition import Partition
-from gfgnn.model.build import Model, propagation_settings
+from gfgnn.model.build import Model
 from gfgnn.plan.cost import Rates, Sizes, block_costs, seconds
 from gfgnn.plan.stages import StagePlan
 
@@ -83,8 +83,8 @@ def node_work(model: Model, graph: Graph, sizes: Sizes, step: str, rates: Rates 
 
 def _gathered(model: Model, graph: Graph) -> Tensor:
     """Non-zeros in each row of S, ``[N]``."""
-    _, self_loops = propagation_settings(model.config)
-    return torch.bincount(graph.edge_index[1], minlength=graph.num_nodes) + int(self_loops)
+    loops = int(model.operators[0].loops != 0)
+    return torch.bincount(graph.edge_index[1], minlength=graph.num_nodes) + loops
 
 
 __all__ = ["Plan", "node_work", "sizes_of"]

@@ -7,6 +7,7 @@ from typing import Any
 
 from gfgnn.config import TargetConfig
 from gfgnn.model.build import Model
+from gfgnn.model.wiring import is_input
 from gfgnn.problem import Facts
 
 #: Labelled nodes per input feature from which a problem counts as label-rich.
@@ -48,7 +49,9 @@ def resolve(config: TargetConfig, model: Model, facts: Facts, *, late: bool = Fa
         late: whether stages work on messages of earlier iterations.
     """
     ratio = facts.num_train / model.num_features
-    hidden = max(1, len(model.blocks) - 2)
+    hidden = max(
+        1, sum(b.weighted and not is_input(model.blocks, i) for i, b in enumerate(model.blocks[:-1]))
+    )
     # regression's residuals do not saturate, and steps of one fixed size swing around them
     rich = ratio >= LABEL_RICH and model.task != "regression"
     step = config.step if config.step != "auto" else ("polar" if rich else "sweep")

@@ -55,13 +55,14 @@ class PolarStep:
         """The layer's regularised inverse, with the weights just found."""
         return pass_down(new, state.fixed.settings.rho, relative=True)
 
-    def encoder(self, state: TargetState, block: Block, r: Tensor) -> Update:
-        settings, system, weight = state.fixed.settings, state.fixed.encoder, state.weights["block0.weight"]
+    def encoder(self, state: TargetState, index: int, block: Block, r: Tensor) -> Update:
+        name, system, settings = f"block{index}", state.fixed.systems[index], state.fixed.settings
+        weight = state.weights[f"{name}.weight"]
         cross, mean_shift = system.cross(r)
         if not block.bias:  # no bias takes the mean shift, so it must not count in the whitening
             mean_shift = torch.zeros_like(mean_shift)
-        gradient = self._average(state, "block0.gradient", (cross / system.total).double())
-        shift = self._average(state, "block0.shift", mean_shift.double())
+        gradient = self._average(state, f"{name}.gradient", (cross / system.total).double())
+        shift = self._average(state, f"{name}.shift", mean_shift.double())
         natural = system.solve((system.total * gradient).to(weight.dtype)).double()
         direction = polar_direction(natural, gradient, shift, system.mean.double(), settings.floor)
         size = self._size(state)

@@ -6,7 +6,8 @@ import torch
 from torch import Tensor
 
 from gfgnn.exchange.sums import sum_over
-from gfgnn.model.blocks import Block, looks_back, output_of, propagate, transform
+from gfgnn.model.blocks import looks_back, output_of, standardisation, transform
+from gfgnn.model.wiring import add_to, gather, is_input
 from gfgnn.problem import Problem
 from gfgnn.solver.state import Activations, TargetState
 
@@ -28,46 +29,54 @@ def refresh(
     if len(blocks) == 1:
         assert head is not None
         scores = problem.inputs.matmul(state.weights["block0.weight"])[head.index]
-        return Activations([], [], None, None, None, scores + state.weights.get("block0.bias", 0.0))
+        return Activations(0, None, [], [], None, None, None, scores + state.weights.get("block0.bias", 0.0))
     received, initial, *_ = *(below or []), None, None
-    acts = Activations([], [], received, initial, None, None)
+    acts = Activations(problem.span.start, problem.features, [], [], received, initial, None, None)
     for index in problem.span:
         block, name = blocks[index], f"block{index}"
         if index == len(blocks) - 1:
-            h = acts.top()
             assert head is not None
-            assert h is not None
-            acts.head = head.apply(h)
+            acts.head = head.apply(acts.of)
             acts.scores = transform(
                 acts.head, state.weights[f"{name}.weight"], state.weights.get(f"{name}.bias")
             )
-        elif index == 0:
-            t, z = _encode(problem, state, block, unit_spread)
-            acts.inputs.append(t)
-            acts.outputs.append(output_of(block, z, None))
-            acts.initial = acts.outputs[0] if looks_back(blocks[1:]) else None
-        else:
-            h = acts.top()
-            assert h is not None
-            t = _drop(problem, state, index, propagate(block, problem.propagation, h, acts.initial))
+        elif is_input(blocks, index):
+            z = _encode(problem, state, index, unit_spread)
+            acts.inputs.append(z.new_empty(0))
+            acts.outputs.append(add_to(block, output_of(block, z, None), acts.of))
+            acts.initial = acts.outputs[0] if index == 0 and looks_back(blocks[1:]) else acts.initial
+        elif block.weighted:
+            t = _drop(problem, state, index, gather(block, index, problem.propagations, acts.of))
             if unit_spread:
                 _normalise(problem, state, index, t[spread_rows(problem)] @ state.weights[f"{name}.weight"])
             z = transform(t, state.weights[f"{name}.weight"], state.weights.get(f"{name}.bias"))
+            below_it = None if block.skip is None else acts.of(index - 1)
             acts.inputs.append(t)
-            acts.outputs.append(output_of(block, z, h))
+            acts.outputs.append(add_to(block, output_of(block, z, below_it), acts.of))
+        else:
+            z = gather(
+                block, index, problem.propagations, acts.of
+            ).clone()  # it may be another block's output
+            if block.norm_eps is not None:
+                scale, shift = standardisation(z, block.norm_eps)
+                acts.scales[index] = scale
+                z.mul_(scale).add_(shift)
+            acts.inputs.append(z.new_empty(0))
+            acts.outputs.append(add_to(block, output_of(block, z, None), acts.of))
     return acts
 
 
-def _encode(problem: Problem, state: TargetState, block: Block, unit_spread: bool) -> tuple[Tensor, Tensor]:
-    """Block 0: no T to keep, and Z."""
-    table = problem.inputs.table
+def _encode(problem: Problem, state: TargetState, index: int, unit_spread: bool) -> Tensor:
+    """Z of a block that takes the features alone, ``[N, d]``."""
+    inputs, name = problem.block_inputs[index], f"block{index}"
+    table = inputs.table
     if unit_spread and table is not None:
-        _normalise(problem, state, 0, table[spread_rows(problem)] @ state.weights["block0.weight"])
-    z = problem.inputs.matmul(state.weights["block0.weight"])
+        _normalise(problem, state, index, table[spread_rows(problem)] @ state.weights[f"{name}.weight"])
+    z = inputs.matmul(state.weights[f"{name}.weight"])
     if unit_spread and table is None:
-        z = z * _normalise(problem, state, 0, z[spread_rows(problem)])
-    bias = state.weights.get("block0.bias")
-    return z.new_empty(0), z if bias is None else z.add_(bias)
+        z = z * _normalise(problem, state, index, z[spread_rows(problem)])
+    bias = state.weights.get(f"{name}.bias")
+    return z if bias is None else z.add_(bias)
 
 
 def _normalise(problem: Problem, state: TargetState, index: int, rows: Tensor) -> Tensor:

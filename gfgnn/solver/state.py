@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from torch import Tensor
 
 from gfgnn.exchange.stages import Agreement, Channel
+from gfgnn.model.blocks import FEATURES, Block
+from gfgnn.model.wiring import is_input
 from gfgnn.solver.auto import Settings
 from gfgnn.solver.input_system import InputSystem
 from gfgnn.solver.setup import HeadRows
@@ -22,7 +25,7 @@ class Fixed:
     Attributes:
         masses: node weights c_l of each of the stage's blocks, ``{l: [N]}``.
         head: the labelled rows; None below the last stage.
-        inputs: the system of block 0; None above the first stage.
+        systems: of the blocks that take the features alone, by number; none above the first stage.
         gain: what the sweep step multiplies the encoder's shift by, 1 / response.
         references: what the ridge shrinks each weight towards.
         horizon: iterations of the whole run; the polar step's size falls linearly to zero over them.
@@ -32,7 +35,7 @@ class Fixed:
     settings: Settings
     masses: dict[int, Tensor]
     head: HeadRows | None
-    inputs: InputSystem | None
+    systems: dict[int, InputSystem]
     gain: float
     references: Weights
     horizon: int
@@ -41,8 +44,7 @@ class Fixed:
     @property
     def encoder(self) -> InputSystem:
         """The system of block 0; only the first stage has it."""
-        assert self.inputs is not None
-        return self.inputs
+        return self.systems[0]
 
 
 @dataclass(frozen=True, eq=False)
@@ -110,14 +112,16 @@ class TargetState:
         return 0 if self.synchronous else self.links.staleness
 
 
-def rescaled(weights: Weights, g: float, blocks: int) -> Weights:
+def rescaled(weights: Weights, g: float, blocks: Sequence[Block]) -> Weights:
     """The same network with H of every block below the output divided by ``g``; no score changes.
 
-    Activations are positively homogeneous: the encoder's weight and every bias are divided, the output's weight is
-    multiplied.
+    Activations are positively homogeneous: the weights on features and every bias are divided, the output's weight is
+    multiplied. For networks of which :func:`gfgnn.model.wiring.is_homogeneous` holds.
     """
-    factors = {f"block{index}.bias": 1.0 / g for index in range(blocks - 1)}
-    factors |= {"block0.weight": 1.0 / g, f"block{blocks - 1}.weight": g}
+    last = len(blocks) - 1
+    factors = {f"block{index}.bias": 1.0 / g for index in range(last)}
+    factors |= {f"block{index}.weight": 1.0 / g for index in range(last) if is_input(blocks, index)}
+    factors[f"block{last}.weight"] = g
     return {n: w * factors[n] if n in factors else w for n, w in weights.items()}
 
 
@@ -126,24 +130,40 @@ class Activations:
     """What the forward refresh leaves for the updates.
 
     Attributes:
-        inputs: T of each of the stage's blocks below the output; empty for block 0, whose inputs never change.
+        first: number of the stage's first block.
+        features: X, where a block takes it beside other sources.
+        inputs: T of each of the stage's blocks below the output; empty where it never changes or there is no weight.
         outputs: H of each of them, whose sign tells where the activation let Z pass.
         below: H that the stage below sent; None in the first stage.
         initial: H_0; None where no block of this stage or above looks at it.
         head: T of the output block, labelled rows ``[k, fan_in]``; None below the last stage.
         scores: of the labelled rows, ``[k, C]``; likewise.
+        scales: what the present statistics multiply the columns of Z by, for blocks that normalise it.
     """
 
+    first: int
+    features: Tensor | None
     inputs: list[Tensor]
     outputs: list[Tensor]
     below: Tensor | None
     initial: Tensor | None
     head: Tensor | None
     scores: Tensor | None
+    scales: dict[int, Tensor] = field(default_factory=dict)
 
     def top(self) -> Tensor | None:
         """H of the highest block below the output that this stage has, or has been sent; None where there is none."""
         return self.outputs[-1] if self.outputs else self.below
+
+    def of(self, source: int) -> Tensor:
+        """The output of a block, or the features, as far as this stage has them."""
+        if source >= self.first:
+            return self.outputs[source - self.first]
+        found = (
+            self.features if source == FEATURES else self.below if source == self.first - 1 else self.initial
+        )
+        assert found is not None
+        return found
 
 
 @dataclass(frozen=True)

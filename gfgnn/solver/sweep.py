@@ -58,8 +58,12 @@ class SweepStep:
         rho = state.fixed.settings.rho
         return (1.0 + rho) * pass_down(old, rho, relative=False)
 
-    def encoder(self, state: TargetState, block: Block, r: Tensor) -> Update:
-        system, weight, gain = state.fixed.encoder, state.weights["block0.weight"], state.fixed.gain
+    def encoder(self, state: TargetState, index: int, block: Block, r: Tensor) -> Update:
+        system, weight, gain = (
+            state.fixed.systems[index],
+            state.weights[f"block{index}.weight"],
+            state.fixed.gain,
+        )
         cross, shift = (gain * value for value in system.cross(r))
         change = system.solve(cross - system.ridge[:, None] * weight)
         return Update(change, shift - system.mean @ change if block.bias else None)
@@ -69,8 +73,8 @@ class SweepStep:
 
         Without it the ridges, which are relative to curvature, drift. Returns ``before`` on the new scale.
         """
-        blocks = len(problem.model.blocks)
-        if blocks == 1 or not rms > 0:
+        blocks = problem.model.blocks
+        if len(blocks) == 1 or not rms > 0:
             return before
         state.weights, state.good, before = (
             rescaled(weights, rms, blocks) for weights in (state.weights, state.good, before)

@@ -16,8 +16,10 @@ from torch import Tensor
 
 from gfgnn.config import TargetConfig
 from gfgnn.exchange.sums import sum_over
-from gfgnn.model.blocks import LEAKY_SLOPE, Block, propagate_adjoint
+from gfgnn.forward import forward
+from gfgnn.model.blocks import FEATURES, Block
 from gfgnn.model.build import initial_weights
+from gfgnn.model.wiring import INITIAL, Outputs, Shares, add_shares, is_homogeneous, is_input, scatter
 from gfgnn.ops.memory import release_freed_memory
 from gfgnn.ops.ridge import moment_sums, moments_from
 from gfgnn.problem import Problem
@@ -28,7 +30,7 @@ from gfgnn.solver.input_system import make_input_system
 from gfgnn.solver.links import addressed, delay, delayed_share, make_links, receive, stages_above
 from gfgnn.solver.polar import PolarStep
 from gfgnn.solver.refresh import refresh
-from gfgnn.solver.setup import make_head_rows, node_weights, reference_weights, response
+from gfgnn.solver.setup import make_head_rows, node_weights, reference_weights, response, semi_orthogonal
 from gfgnn.solver.state import Activations, Fixed, Logged, TargetState, Update, Weights, rescaled
 from gfgnn.solver.sweep import SweepStep
 
@@ -67,27 +69,32 @@ class TargetSolver:
         settings = self._settings(problem)
         masses = node_weights(problem, settings.node_weights)
         own_masses = {index: masses[index].to(problem.dtype) for index in span}
-        head = inputs = None
-        gain = 1.0
-        if problem.is_last:
-            head = make_head_rows(blocks[-1], problem.propagation, problem.train_index)
-        if problem.is_first:
-            single = len(blocks) == 1
-            inputs = make_input_system(
-                problem.inputs, own_masses[0], problem.grid.parts, centred=blocks[0].bias, prox=settings.prox,
+        head = make_head_rows(problem) if problem.is_last else None
+        gain, single = 1.0, len(blocks) == 1
+        systems = {
+            index: make_input_system(
+                inputs, own_masses[index], problem.grid.parts, centred=blocks[index].bias, prox=settings.prox,
                 ridge=settings.ridge_output if single else settings.ridge_encoder,
                 dropout=settings.dropout_output if single else settings.dropout_encoder,
-            )  # fmt: skip
+            )
+            for index, inputs in problem.block_inputs.items()
+        }  # fmt: skip
+        if problem.is_first:
             gain = 1.0 / response(problem)
         references = reference_weights(problem)
         # those of all blocks are drawn, so that a seed means the same network on every grid
         weights = initial_weights(problem.model, generator, problem.dtype)
         weights = {n: w.to(problem.device) for n, w in weights.items() if block_of(n) in span}
+        references |= {
+            f"block{index}.weight": semi_orthogonal(weights[f"block{index}.weight"])
+            for index in span
+            if blocks[index].reference == "random"
+        }
         weights |= {name: r.clone() for name, r in references.items() if bool(r.any())}
         if problem.is_last:
             weights[f"block{len(blocks) - 1}.weight"].zero_()
         share = delayed_share(settings.step, delay(problem, self.staleness))
-        fixed = Fixed(settings, own_masses, head, inputs, gain, references, self.iters, share)
+        fixed = Fixed(settings, own_masses, head, systems, gain, references, self.iters, share)
         velocity = {name: torch.zeros_like(w) for name, w in weights.items()}
         seed = int(torch.randint(2**62, (1,), generator=generator))
         links = make_links(problem, self.staleness)
@@ -96,7 +103,12 @@ class TargetSolver:
         return TargetState(fixed, links, weights, velocity, seed, synchronous_until=self.staleness)
 
     def weights(self, problem: Problem, state: TargetState) -> Weights:
-        return state.weights
+        """The weights, and of blocks that normalise the scales and shifts that these weights lead to."""
+        if all(block.norm_eps is None for block in problem.model.blocks):
+            return state.weights
+        fitted: Weights = {}
+        forward(problem, state.weights, fitted)
+        return state.weights | fitted
 
     def describe(self, problem: Problem) -> dict[str, Any]:
         return self._settings(problem).to_dict()
@@ -128,43 +140,44 @@ class TargetSolver:
         if _went_wrong(problem, state, known, current):
             _go_back(problem, state)
             return state, info
-        above = self._from_above(problem, state, acts, rule)
-        if above:
-            message, initial = self._hidden(problem, state, acts, above, rule)
-            if problem.is_first:
-                message = message if initial is None else message + initial
-                r = _through_activation(problem.model.blocks[0], message, acts.outputs[0], None)
-                _apply(state, "block0", rule.encoder(state, problem.model.blocks[0], r))
-            links.down.send(iteration, synchronous, addressed(links.down, message, initial))
+        messages = self._from_above(problem, state, acts, rule)
+        if messages:
+            self._hidden(problem, state, acts, messages, rule)
+            below, initial = messages.get(problem.span.start - 1), messages.get(INITIAL)
+            links.down.send(iteration, synchronous, addressed(links.down, below, initial))
         before = rule.finish(problem, state, rms, before)
         state.velocity = {n: w - before[n] for n, w in state.weights.items()}
         return state, info
 
     def _from_above(
         self, problem: Problem, state: TargetState, acts: Activations, rule: Rule
-    ) -> list[Tensor]:
-        """The message for the highest block of this stage below the output, and the sum for H_0 where higher stages
-        look at it; empty where no block lies below the output."""
+    ) -> dict[int, Tensor]:
+        """The messages for this stage's blocks: from the output block, or from the stage above for its highest block
+        and, where higher stages look at H_0, their sum for that. Empty where no block lies below the output."""
+        messages: dict[int, Tensor] = {}
         if problem.is_last:
-            message = self._head(problem, state, acts, rule)
+            _receive(messages, self._head(problem, state, acts, rule))
             acts.head = acts.scores = None
-            return [] if message is None else [message]
+            return messages
         message, *initial = receive(state.links.down, state)
-        return [message, functools.reduce(torch.add, initial)] if initial else [message]
+        messages[problem.span.stop - 1] = message
+        if initial:  # the sum is added to in place; what was received may be another rank's
+            messages[INITIAL] = functools.reduce(torch.add, initial[1:], initial[0].clone())
+        return messages
 
-    def _head(self, problem: Problem, state: TargetState, acts: Activations, rule: Rule) -> Tensor | None:
-        """Updates the output block; the message for the activations below ``[N, d]``, or None where there are none."""
-        task, index, head = problem.model.task, len(problem.model.blocks) - 1, state.fixed.head
+    def _head(self, problem: Problem, state: TargetState, acts: Activations, rule: Rule) -> Shares:
+        """Updates the output block; the messages for the blocks that it takes, ``[N, d]``."""
+        task, index = problem.model.task, len(problem.model.blocks) - 1
         block, name = problem.model.blocks[-1], f"block{index}"
         assert acts.scores is not None
-        assert head is not None
         curvature = CURVATURE[task] / problem.facts.num_train
         wanted = residual(task, acts.scores, problem.targets)
         if index == 0:
             _apply(state, name, self._single(problem, state, curvature * wanted))
-            return None
-        t = acts.head
+            return []
+        t, down_to = acts.head, state.fixed.head
         assert t is not None
+        assert down_to is not None
         c = t.new_full((t.size(0),), curvature)
         sums = moment_sums(t, c, curvature * wanted, centred=block.bias)
         *sums, squares = sum_over(problem.grid.parts, *sums, (c @ t.square()).double())
@@ -174,7 +187,7 @@ class TargetSolver:
         left = left if taken.bias is None else left.sub_(taken.bias.to(t.dtype))
         weight = state.weights[f"{name}.weight"]
         down = rule.inverse(state, weight, weight) * _share(block)
-        return head.message(curvature * left, down.to(t.dtype))
+        return down_to.message(curvature * left, down.to(t.dtype))
 
     def _single(self, problem: Problem, state: TargetState, r: Tensor) -> Update:
         """The update of a network that is one linear map (SGC), whose inputs never change."""
@@ -185,43 +198,73 @@ class TargetSolver:
         return Update(change, shift - system.mean @ change if problem.model.blocks[0].bias else None)
 
     def _hidden(
-        self,
-        problem: Problem,
-        state: TargetState,
-        acts: Activations,
-        above: list[Tensor],
-        rule: Rule,
-    ) -> tuple[Tensor, Tensor | None]:
-        """Updates this stage's hidden blocks from the top; the message for H below them, and the sum for H_0.
+        self, problem: Problem, state: TargetState, acts: Activations, messages: dict[int, Tensor], rule: Rule
+    ) -> None:
+        """Updates this stage's blocks below the output from the top; what is left in ``messages`` is for blocks below.
 
-        Takes T and H of each block out of ``acts`` and the tensors out of ``above``, so that each is freed as soon as
-        nothing needs it: the work arrays of a block take the room of the blocks above it.
+        Takes T and H of each block out of ``acts`` and its message out of ``messages``, so that each is freed as soon
+        as nothing needs it: the work arrays of a block take the room of the blocks above it.
         """
-        message, parts, own = above.pop(0), problem.grid.parts, None
-        initial = above.pop() if above else None
-        hidden = [index for index in problem.span if 0 < index < len(problem.model.blocks) - 1]
-        for index in reversed(hidden):
-            block, t, name = problem.model.blocks[index], acts.inputs.pop(), f"block{index}"
-            r = _through_activation(block, message, acts.outputs.pop(), acts.top())
-            rest = None if block.skip is None else message
+        blocks = problem.model.blocks
+        for index in reversed(range(problem.span.start, problem.span.start + len(acts.outputs))):
+            block, t, output = blocks[index], acts.inputs.pop(), acts.outputs.pop()
+            if index == 0 and INITIAL in messages:
+                _receive(messages, [(0, messages.pop(INITIAL))])
+            if index not in messages:  # it feeds nothing that has been updated
+                continue
+            message = messages.pop(index)
+            r = _through_activation(block, index, message, output, acts.of)
+            del output
+            _receive(messages, _passed_on(block, index, message))
             del message
-            old = state.weights[f"{name}.weight"]
-            if not state.fixed.settings.freeze_hidden:
-                sums = moment_sums(t, state.fixed.masses[index], r, centred=block.bias)
-                data = moments_from(sum_over(parts, *sums))
-                _apply(state, name, rule.hidden(state, name, block, data))
+            if is_input(blocks, index):
+                _apply(state, f"block{index}", rule.encoder(state, index, block, r))
+                continue
+            if block.weighted:
+                r = self._update(problem, state, index, t, r, rule)
+            elif index in acts.scales:
+                r = _unscaled(r, acts.scales[index], state, rule)
             del t
-            down = rule.inverse(state, old, state.weights[f"{name}.weight"]) * _share(block)
-            r = r @ down.to(r.dtype)
-            message, extra = propagate_adjoint(block, problem.propagation, r)
+            _receive(messages, scatter(block, index, problem.propagations, r))
             del r
-            message = message if rest is None else rest + message
-            if extra is not None:
-                own = extra if own is None else own.add_(extra)
-            del extra, rest
-        if own is None or initial is None:
-            return message, own if own is not None else initial
-        return message, own + initial
+
+    def _update(
+        self, problem: Problem, state: TargetState, index: int, t: Tensor, r: Tensor, rule: Rule
+    ) -> Tensor:
+        """Updates a hidden block from its T and the weighted shift ``r`` wanted of Z; what that means for T."""
+        block, name = problem.model.blocks[index], f"block{index}"
+        old = state.weights[f"{name}.weight"]
+        if not state.fixed.settings.freeze_hidden:
+            sums = moment_sums(t, state.fixed.masses[index], r, centred=block.bias)
+            data = moments_from(sum_over(problem.grid.parts, *sums))
+            _apply(state, name, rule.hidden(state, name, block, data))
+        down = rule.inverse(state, old, state.weights[f"{name}.weight"]) * _share(block)
+        return r @ down.to(r.dtype)
+
+
+def _receive(messages: dict[int, Tensor], shares: Shares) -> None:
+    """Adds messages to those already there for the same blocks. Only the sum for H_0 is never another's tensor."""
+    for source, share in shares:
+        if source not in messages:
+            messages[source] = share
+        elif source == INITIAL:
+            messages[source].add_(share)
+        else:
+            messages[source] = messages[source] + share
+
+
+def _passed_on(block: Block, index: int, message: Tensor) -> Shares:
+    """What goes past the block's own branch to the blocks that it adds."""
+    if block.skip is not None:
+        return [(index - 1, message)]
+    _, others = add_shares(block)
+    return [(source, factor * message) for source, factor in others if source != FEATURES]
+
+
+def _unscaled(r: Tensor, scale: Tensor, state: TargetState, rule: Rule) -> Tensor:
+    """What a shift wanted of a block's normalised Z means for Z before, the statistics being held."""
+    diagonal = torch.diag(scale)
+    return r @ rule.inverse(state, diagonal, diagonal).to(r.dtype)
 
 
 def block_of(name: str) -> int:
@@ -236,7 +279,7 @@ def _agree(problem: Problem, state: TargetState, acts: Activations, rule: Rule) 
         assert acts.scores is not None
         total = loss_sum(problem.model.task, acts.scores, problem.targets)
         h = acts.top()
-        if h is not None and not rule.unit_spread:
+        if h is not None and not rule.unit_spread and is_homogeneous(problem.model.blocks):
             squares, count = float(h.square().sum()), float(h.numel())
     known, (total, squares, count) = state.links.agreement.reach(
         state.iteration, state.synchronous, (total, squares, count)
@@ -246,23 +289,35 @@ def _agree(problem: Problem, state: TargetState, acts: Activations, rule: Rule) 
     return known, total / problem.facts.num_train, rms * state.log[known].scale / state.scale
 
 
-def _through_activation(block: Block, message: Tensor, output: Tensor, below: Tensor | None) -> Tensor:
-    """The weighted shift wanted of Z: the message where the activation lets it pass, ``[N, d]``."""
+def _through_activation(
+    block: Block, index: int, message: Tensor, output: Tensor, outputs: Outputs
+) -> Tensor:
+    """The weighted shift wanted of Z: the message where the activation lets it pass, ``[N, d]``.
+
+    Args:
+        output: H of the block, whose sign (without what was added) is that of Z.
+        outputs: of the blocks below.
+    """
     r = message
     if block.activation != "identity":
         z_sign = output
-        if block.skip is not None and below is not None:
-            z_sign = output - below
-        slope = LEAKY_SLOPE if block.activation == "leaky_relu" else 0.0
+        if block.skip is not None:
+            z_sign = output - outputs(index - 1)
+        for source, factor in block.adds:
+            z_sign = torch.sub(z_sign, outputs(source), alpha=factor)
+        slope = block.slope if block.activation == "leaky_relu" else 0.0
         # torch's own elementwise gate: message where z_sign > 0, else slope * message, in one pass
         r = torch.ops.aten.leaky_relu_backward(message, z_sign, slope, False)
-    return r if block.skip is None else r * block.skip
+    own = add_shares(block)[0] if block.skip is None else block.skip
+    return r if own == 1.0 else r * own
 
 
 def _share(block: Block) -> float:
-    """The node weight of T's rows relative to that of Z's. The two halves of a concatenation move together when what
-    they are made of moves, so each counts half; without this a message doubles in every such layer."""
-    return 0.5 if block.propagate == "concat" else 1.0
+    """The node weight of T's rows relative to that of Z's. The parts of a concatenation move together when what they
+    are made of moves, so each of two counts half; without this a message doubles in every such layer."""
+    if block.propagate == "concat":
+        return 0.5
+    return 1.0 / len(block.terms) if block.propagate == "terms" else 1.0
 
 
 def _apply(state: TargetState, name: str, update: Update) -> None:
@@ -280,7 +335,7 @@ def _went_wrong(problem: Problem, state: TargetState, known: int, current: float
     Remembers the weights of the lowest loss and lets speed recover. That loss came from weights which a stage with n
     stages over it used n messages earlier.
     """
-    origin, blocks = known, len(problem.model.blocks)
+    origin, blocks = known, problem.model.blocks
     for _ in range(stages_above(problem)):
         origin -= state.log[origin].lag
     used = state.log[origin]

@@ -19,7 +19,8 @@ from gfgnn.comm.serial import SerialCommunicator
 from gfgnn.config import ModelConfig
 from gfgnn.exchange.halo import ShardPropagation, halo_exchange
 from gfgnn.graph.graph import Graph
-from gfgnn.graph.propagation import Propagation, build_propagation
+from gfgnn.graph.operators import build_propagation
+from gfgnn.graph.propagation import Propagation
 from gfgnn.graph.shard import halo_nodes
 from gfgnn.model.build import build_model
 from gfgnn.shards import GraphShard, make_shards

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from random_graphs import dense_propagation, randn, random_graph
 
-from gfgnn.graph.propagation import build_propagation
+from gfgnn.graph.operators import build_propagation
 
 NORMS = ["sym", "rw", "none"]
 KINDS = [(False, False), (False, True), (True, False), (True, True)]

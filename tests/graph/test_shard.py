@@ -10,7 +10,8 @@ from random_graphs import random_graph
 from torch import Tensor
 
 from gfgnn.graph.graph import Graph
-from gfgnn.graph.propagation import Propagation, build_propagation
+from gfgnn.graph.operators import build_propagation
+from gfgnn.graph.propagation import Propagation
 from gfgnn.graph.shard import ShardMatrix, halo_nodes, order_nodes, shard_matrix
 from gfgnn.ops.spmm import with_values
 

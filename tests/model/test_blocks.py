@@ -8,7 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from random_graphs import randn, random_graph
 
-from gfgnn.graph.propagation import Propagation, build_propagation
+from gfgnn.graph.operators import build_propagation
+from gfgnn.graph.propagation import Propagation
 from gfgnn.model.blocks import (
     LEAKY_SLOPE,
     Block,

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from random_graphs import randn, random_graph
 from torch import Tensor
 
-from gfgnn.graph.propagation import build_propagation
+from gfgnn.graph.operators import build_propagation
 from gfgnn.model import inputs as module
 from gfgnn.model.blocks import Block
 from gfgnn.model.inputs import Inputs, make_inputs

@@ -14,10 +14,10 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 import gfgnn
 from gfgnn.checks import InputError
-from gfgnn.config import FAMILIES, ModelConfig, TargetConfig, TrainConfig
+from gfgnn.config import ModelConfig, TargetConfig, TrainConfig
 from gfgnn.graph.graph import Graph
-from gfgnn.graph.propagation import build_propagation
-from gfgnn.model.build import Model, build_model, make_model, propagation_settings
+from gfgnn.graph.operators import build_propagation
+from gfgnn.model.build import FAMILY_BLOCKS, Model, build_model, make_model, propagation_settings
 from gfgnn.plan import cost
 from gfgnn.plan.cost import BlockCost, Rates, Sizes, block_costs, seconds
 from gfgnn.solver.input_system import CG_ITERATIONS, GRAM_LIMIT
@@ -126,7 +126,7 @@ def example(sparse: bool) -> Graph:
 
 @pytest.mark.parametrize("sparse", [False, True], ids=["table", "sparse"])
 @pytest.mark.parametrize("step", STEPS)
-@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize("family", FAMILY_BLOCKS)
 def test_products_are_those_of_the_solver(family: str, step: str, sparse: bool) -> None:
     """A run of three iterations makes one iteration's products more than a run of two."""
     graph, config = example(sparse), ModelConfig(family=family, layers=4, hidden=4)
@@ -148,7 +148,7 @@ def test_products_are_those_of_the_solver(family: str, step: str, sparse: bool) 
 
 @pytest.mark.parametrize("feature_nnz", [None, 40])
 @pytest.mark.parametrize("step", STEPS)
-@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize("family", FAMILY_BLOCKS)
 def test_every_block_has_a_cost(family: str, step: str, feature_nnz: int | None) -> None:
     network, sizes = model(family), replace(SIZES, feature_nnz=feature_nnz)
     costs = block_costs(network, sizes, step)
@@ -163,7 +163,7 @@ def test_every_block_has_a_cost(family: str, step: str, feature_nnz: int | None)
 
 @pytest.mark.parametrize("larger", ["num_nodes", "nnz", "num_train", "head_nnz", "feature_nnz"])
 @pytest.mark.parametrize("step", STEPS)
-@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize("family", FAMILY_BLOCKS)
 def test_larger_graphs_cost_more(family: str, step: str, larger: str) -> None:
     small = replace(SIZES, num_nodes=100, nnz=400, feature_nnz=40)
     large = replace(small, **{larger: getattr(small, larger) * 2})

@@ -13,7 +13,7 @@ from gfgnn.config import ModelConfig, TargetConfig
 from gfgnn.data import load
 from gfgnn.forward import forward
 from gfgnn.graph.graph import Graph
-from gfgnn.graph.propagation import build_propagation
+from gfgnn.graph.operators import build_propagation
 from gfgnn.metrics import score
 from gfgnn.model.build import build_model
 from gfgnn.problem import Problem, prepare

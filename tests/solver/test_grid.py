@@ -117,8 +117,8 @@ def test_conjugate_gradients(graph: Callable[[], Graph], step: str, monkeypatch:
     g = graph()
     model = network("gcn", g)
     runs = run_grid(model, g, 2, 2, step=step)
-    assert any(run.state.fixed.inputs is not None for run in runs)
-    assert all(run.state.fixed.inputs is None or run.state.fixed.inputs.lower is None for run in runs)
+    assert any(run.state.fixed.systems for run in runs)
+    assert all(not run.state.fixed.systems or run.state.fixed.encoder.lower is None for run in runs)
     check_equal(runs, run_alone(model, g, step=step))
 
 

@@ -8,7 +8,7 @@ from random_graphs import randn, random_graph
 from torch import Tensor
 
 from gfgnn.comm.serial import SerialCommunicator
-from gfgnn.graph.propagation import build_propagation
+from gfgnn.graph.operators import build_propagation
 from gfgnn.model.blocks import Block
 from gfgnn.model.inputs import make_inputs
 from gfgnn.ops.cg import conjugate_gradient

@@ -54,7 +54,7 @@ def test_every_direction_moves_by_the_planned_size(bias: bool, layer: str) -> No
         update = rule.hidden(state, "block1", block, moments(t, c, r, centred=bias))
     else:
         t = p.inputs.matmul(torch.eye(p.inputs.fan_in, dtype=torch.float64))
-        update = rule.encoder(state, block, r)
+        update = rule.encoder(state, 0, block, r)
     size = 0.2 * (1 - 3 / 10)
     second = weighted_second_moment(effect(t, update), c)
     torch.testing.assert_close(second, size**2 * torch.eye(5, dtype=torch.float64), rtol=1e-4, atol=1e-6)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 import torch
 from random_graphs import randn, random_graph
@@ -31,13 +33,16 @@ def test_head_rows_are_rows_of_the_full_propagation(kind: str) -> None:
     p = problem("gcn")
     block = Block(propagate=kind, in_channels=5, out_channels=3)
     index = torch.tensor([4, 0, 7])
-    head = make_head_rows(block, p.propagation, index)
+    model = replace(p.model, blocks=(*p.model.blocks[:-1], block))
+    head = make_head_rows(replace(p, model=model, train_index=index))
     h, r, inverse = randn(p.propagation.num_nodes, 5), randn(3, 3, seed=1), randn(3, block.fan_in, seed=2)
-    torch.testing.assert_close(head.apply(h), propagate(block, p.propagation, h)[index])
+    torch.testing.assert_close(head.apply(lambda _: h), propagate(block, p.propagation, h)[index])
     full = torch.zeros(p.propagation.num_nodes, block.fan_in, dtype=torch.float64)
     full[index] = r @ inverse
     below, _ = propagate_adjoint(block, p.propagation, full)
-    torch.testing.assert_close(head.message(r, inverse), below)
+    ((source, message),) = head.message(r, inverse)
+    assert source == len(model.blocks) - 2
+    torch.testing.assert_close(message, below)
 
 
 @pytest.mark.parametrize("family", DEEP)

@@ -116,11 +116,11 @@ def test_the_encoder_makes_up_for_what_is_lost_on_the_way(family: str) -> None:
     fixed = state.fixed
     assert fixed.gain == pytest.approx(1.0 / response(p))
     r = fixed.masses[0][:, None] * randn_like(refresh(p, state, unit_spread=False).outputs[0])
-    update = SweepStep().encoder(state, p.model.blocks[0], r.clone())
+    update = SweepStep().encoder(state, 0, p.model.blocks[0], r.clone())
     t, c = p.inputs.matmul(torch.eye(p.inputs.fan_in, dtype=torch.float64)), fixed.masses[0]
     m = (c @ t) / c.sum()
-    gram = (t - m).t() @ (c[:, None] * (t - m)) + torch.diag(fixed.inputs.damping)
-    rhs = (t - m).t() @ (r / response(p)) - fixed.inputs.ridge[:, None] * state.weights["block0.weight"]
+    gram = (t - m).t() @ (c[:, None] * (t - m)) + torch.diag(fixed.encoder.damping)
+    rhs = (t - m).t() @ (r / response(p)) - fixed.encoder.ridge[:, None] * state.weights["block0.weight"]
     torch.testing.assert_close(update.weight, torch.linalg.solve(gram, rhs))
 
 
@@ -141,7 +141,7 @@ def test_the_gate(activation: str, slope: float, skip: float | None) -> None:
     active = torch.where(z > 0, z, slope * z)
     output = active if skip is None else below + skip * active
     expected = torch.where(z > 0, message, slope * message) * (1.0 if skip is None else skip)
-    torch.testing.assert_close(_through_activation(block, message, output, below), expected)
+    torch.testing.assert_close(_through_activation(block, 1, message, output, lambda _: below), expected)
 
 
 @pytest.mark.parametrize("family", ["gcn", "gcnii", "sign"])

@@ -25,10 +25,10 @@ from torch import Tensor
 from gfgnn.config import ACTIVATIONS, NORMS, ModelConfig, TrainConfig
 from gfgnn.data import load
 from gfgnn.forward import forward
-from gfgnn.model.blocks import activate, propagate, transform
+from gfgnn.model.blocks import LEAKY_SLOPE, Block, activate, propagate, transform
 from gfgnn.problem import Problem
 from gfgnn.solver.refresh import refresh
-from gfgnn.solver.state import TargetState
+from gfgnn.solver.state import TargetState, Update
 from gfgnn.solver.sweep import SweepStep
 from gfgnn.solver.target import STEPS
 from gfgnn.train import train
@@ -181,9 +181,27 @@ def test_the_message_is_the_transpose_at_the_starting_weights(family: str, activ
     rho, depth = state.fixed.settings.rho, len(p.model.blocks) - 2
     if family == "sage":
         expected = expected * ((1 + rho) / (1 + 2 * rho)) ** depth
-    below, initial = solver._hidden(p, state, acts, [message], SweepStep())
-    assert len(acts.inputs) == len(acts.outputs) == 1, "hidden blocks' T and H are let go"
-    torch.testing.assert_close(below if initial is None else below + initial, expected)
+    rule, gate = Listening(), activate_slope(acts.outputs[0], activation)
+    solver._hidden(p, state, acts, {len(p.model.blocks) - 2: message}, rule)
+    assert not acts.inputs
+    assert not acts.outputs, "T and H are let go"
+    torch.testing.assert_close(rule.heard, expected * gate)
+
+
+class Listening(SweepStep):
+    """Keeps what the encoder is told, and does nothing about it."""
+
+    heard: Tensor
+
+    def encoder(self, state: TargetState, index: int, block: Block, r: Tensor) -> Update:
+        self.heard = r
+        return Update(torch.zeros_like(state.weights["block0.weight"]), None)
+
+
+def activate_slope(h: Tensor, activation: str) -> Tensor:
+    """The slope of the activation where its value is ``h``."""
+    slopes = {"relu": 0.0, "leaky_relu": LEAKY_SLOPE, "identity": 1.0}
+    return torch.where(h > 0, 1.0, slopes[activation]).to(h)
 
 
 @both
