@@ -9,11 +9,7 @@ from typing import Any
 
 from gfgnn.graph.operators import Operator
 from gfgnn.model.from_pyg.slots import Norm, Part
-from gfgnn.model.from_pyg.values import Affine, Draft, Ref, Sum, Table, Value
-
-
-class Unsupported(Exception):
-    """Something no block can express; the text completes 'layer (class): '."""
+from gfgnn.model.from_pyg.values import Affine, Draft, Ref, Sum, Table, Unsupported, Value
 
 
 class Builder:

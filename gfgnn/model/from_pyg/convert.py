@@ -13,7 +13,9 @@ from gfgnn.graph.edges import EdgeList
 from gfgnn.graph.graph import Graph
 from gfgnn.model.blocks import Block
 from gfgnn.model.from_pyg.arguments import Call, absent_inputs, call_of, edges_of
+from gfgnn.model.from_pyg.builder import Builder
 from gfgnn.model.from_pyg.finish import blocks_of, ordered
+from gfgnn.model.from_pyg.layer_reader import LayerReader
 from gfgnn.model.from_pyg.pyg_model import PygModel, dtype_of
 from gfgnn.model.from_pyg.reader import Reader
 from gfgnn.model.from_pyg.trace import evaluating, trace
@@ -66,15 +68,14 @@ def from_pyg(module: torch.nn.Module, data: Any) -> PygModel:
 def _reader(module: torch.nn.Module, call: Call, graph: Graph) -> Reader:
     edges = edges_of(graph)
     source, target = edges.edge_index
-    repeated = torch.unique(target * graph.num_nodes + source).numel() < edges.num_edges
-    return Reader(
+    layers = LayerReader(
         module,
-        trace(module, call, absent_inputs(module, call, graph)),
-        graph.num_features,
+        Builder(graph.num_features),
         adjacency=call.has("adj_t"),
-        repeated=repeated,
+        repeated=torch.unique(target * graph.num_nodes + source).numel() < edges.num_edges,
         weighted=edges.edge_weight is not None,
     )
+    return Reader(layers, trace(module, call, absent_inputs(module, call, graph)))
 
 
 def _initialise(module: torch.nn.Module, call: Call, graph: Graph) -> None:
@@ -130,7 +131,9 @@ def _notes(
     module: torch.nn.Module, reader: Reader, call: Call, graph: Graph, operators: tuple[Any, ...]
 ) -> tuple[str, ...]:
     notes = []
-    claimed = {id(p) for name, p in module.named_parameters(remove_duplicate=False) if name in reader.claimed}
+    claimed = {
+        id(p) for name, p in module.named_parameters(remove_duplicate=False) if name in reader.layers.claimed
+    }
     idle = [name for name, p in module.named_parameters() if id(p) not in claimed]
     if idle:
         notes.append(f"not used by forward, and left as they are: {', '.join(idle)}")

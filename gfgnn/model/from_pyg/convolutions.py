@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from gfgnn.graph.operators import Operator
-from gfgnn.model.from_pyg.builder import Builder, Unsupported
+from gfgnn.model.from_pyg.builder import Builder
 from gfgnn.model.from_pyg.slots import Part, Piece, Slot
-from gfgnn.model.from_pyg.values import Affine, Ref, Table, Value
+from gfgnn.model.from_pyg.values import Affine, Ref, Table, Unsupported, Value
 
 #: One tensor, or one of the sources and one of the targets.
 Features = Value | tuple[Value, Value]

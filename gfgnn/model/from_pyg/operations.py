@@ -1,14 +1,19 @@
-"""The functions and methods of tensors that can stand in a network, by what they do."""
+"""The functions and methods of tensors that can stand in a network, and what they make of their arguments."""
 
 from __future__ import annotations
 
+import inspect
 import operator
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import torch
 import torch.nn.functional as F
 from torch import fx
+
+from gfgnn.model.from_pyg.builder import Builder
+from gfgnn.model.from_pyg.layer_reader import activated
+from gfgnn.model.from_pyg.values import Edges, Unsupported, Value, tensor
 
 FUNCTIONS: dict[Callable[..., Any], str] = {
     torch.relu: "relu", torch.relu_: "relu", F.relu: "relu", F.relu_: "relu",
@@ -29,13 +34,20 @@ METHODS = {
     "mul_": "mul", "div": "div", "div_": "div", "neg": "neg", "neg_": "neg", "contiguous": "pass", "clone": "pass",
     "log_softmax": "ending", "softmax": "ending", "sigmoid": "ending",
 }  # fmt: skip
+#: Names of the arguments that matter, in their order.
+PARAMETERS = {
+    "relu": ("input", "inplace"), "leaky_relu": ("input", "negative_slope", "inplace"), "neg": ("input",),
+    "dropout": ("input", "p", "training", "inplace"), "cat": ("tensors", "dim"), "pass": ("input",),
+    "ending": ("input", "dim"), "add": ("input", "other"), "sub": ("input", "other"), "mul": ("input", "other"),
+    "div": ("input", "other"),
+}  # fmt: skip
 
 
 def operation_of(node: fx.Node) -> str | None:
     """What a call of a function or a method does; None where it is none of these."""
     if node.op == "call_method":
         return METHODS.get(str(node.target))
-    return FUNCTIONS.get(node.target) if callable(node.target) else None
+    return FUNCTIONS.get(node.target) if node.op == "call_function" and callable(node.target) else None
 
 
 def name_of(node: fx.Node) -> str:
@@ -51,23 +63,81 @@ def name_of(node: fx.Node) -> str:
     return f"{module}.{getattr(target, '__name__', target)}(...)"
 
 
-def slope_of(node: fx.Node) -> float:
-    """Of a call of ``leaky_relu``."""
-    given = node.kwargs.get("negative_slope", node.args[1] if len(node.args) > 1 else 0.01)
-    return float(given)  # type: ignore[arg-type]
+def ends_rows(node: fx.Node) -> bool:
+    """Whether a call is a softmax over the columns, or a sigmoid."""
+    if operation_of(node) != "ending":
+        return False
+    return arguments_of("ending", node.args, node.kwargs).get("dim") in (None, 1, -1)
 
 
-def over_classes(node: fx.Node) -> bool:
-    """Whether a softmax goes over the columns; a sigmoid has no such argument."""
-    dim = node.kwargs.get("dim", node.args[1] if len(node.args) > 1 else None)
-    return dim in (None, 1, -1)
+def arguments_of(operation: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> dict[str, Any]:
+    """The arguments by name."""
+    return dict(zip(PARAMETERS[operation], args, strict=False)) | dict(kwargs)
+
+
+def perform(make: Builder, operation: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+    """The result of an operation of ``FUNCTIONS`` or ``METHODS`` on values.
+
+    Raises:
+        Unsupported: it is used in a way that cannot be trained.
+    """
+    given = arguments_of(operation, args, kwargs)
+    if operation == "ending":
+        raise Unsupported("can stand only at the very end, over the columns")
+    if operation == "cat":
+        if given.get("dim", 0) not in (1, -1):
+            raise Unsupported(f"dim is {given.get('dim', 0)}; only columns can be put together, dim=-1")
+        return make.joined([tensor(value) for value in given["tensors"]])
+    if operation in ("add", "sub"):
+        return _sum(
+            make, given["input"], given["other"], given.get("alpha", 1) * (1 if operation == "add" else -1)
+        )
+    if operation in ("mul", "div"):
+        return _multiple(make, operation, given)
+    if operation in ("pass", "dropout") and isinstance(given["input"], Edges):
+        return given["input"]
+    value = tensor(given["input"])
+    if operation in ("pass", "dropout"):
+        return value
+    if operation == "neg":
+        return make.scaled(value, -1.0)
+    return activated(make, value, given.get("negative_slope", 0.01) if operation == "leaky_relu" else 0.0)
 
 
 def drops_in_evaluation(node: fx.Node) -> bool:
     """Whether a call of ``dropout`` forgot ``training=self.training``."""
-    places = {"p": 1, "training": 2}
-    given = {
-        name: node.kwargs.get(name, node.args[i] if len(node.args) > i else None)
-        for name, i in places.items()
-    }
-    return bool(given["training"] in (None, True) and given["p"] != 0.0)
+    if operation_of(node) != "dropout":
+        return False
+    function: Any = node.target
+    try:
+        default = inspect.signature(function).parameters["training"].default
+    except (KeyError, ValueError):
+        default = True
+    given = arguments_of("dropout", node.args, node.kwargs)
+    return bool(given.get("training", default)) and given.get("p", 0.5) != 0.0
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float)
+
+
+def _sum(make: Builder, a: Any, b: Any, factor: float) -> Value:
+    if _is_number(a) and a == 0 and not _is_number(b):  # sum() begins with 0
+        return tensor(b) if factor == 1 else make.scaled(tensor(b), float(factor))
+    if _is_number(b) and b == 0:
+        return tensor(a)
+    if _is_number(a) or _is_number(b):
+        raise Unsupported("adds a number; only tensors can be added")
+    second = tensor(b)
+    return make.added(tensor(a), second if factor == 1 else make.scaled(second, float(factor)))
+
+
+def _multiple(make: Builder, operation: str, given: Mapping[str, Any]) -> Value:
+    a, b = given["input"], given["other"]
+    if _is_number(a) and operation == "mul":
+        a, b = b, a
+    if not _is_number(b) or given.get("rounding_mode") is not None:
+        raise Unsupported("only numbers can multiply or divide a tensor")
+    if operation == "div" and b == 0:
+        raise Unsupported("divides by 0")
+    return make.scaled(tensor(a), float(b) if operation == "mul" else 1.0 / float(b))

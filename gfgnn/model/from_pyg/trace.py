@@ -123,6 +123,9 @@ def trace(module: torch.nn.Module, call: Call, absent: frozenset[str]) -> fx.Gra
         node.meta["path"] = _path_of(node)
         if node.op == "call_module":
             node.meta["module"] = root.get_submodule(str(node.target))
+        elif node.target in (gathered_with_self, hop_of):
+            path = str(node.args[0])
+            node.meta |= {"path": _unrooted(path), "module": root.get_submodule(path)}
     _undo_overwriting(graph)
     return graph
 
@@ -173,10 +176,14 @@ def uses(graph: fx.Graph) -> Counter[fx.Node]:
 def _path_of(node: fx.Node) -> str:
     """The module in which an operation stands, or that it calls, without the name of the root."""
     if node.op in ("call_module", "get_attr"):
-        return str(node.target).removeprefix(ROOT).removeprefix(".")
+        return _unrooted(str(node.target))
     stack = node.meta.get("nn_module_stack") or {}
     places = [path for path, _ in stack.values()]
-    return places[-1].removeprefix(ROOT).removeprefix(".") if places else ""
+    return _unrooted(places[-1]) if places else ""
+
+
+def _unrooted(path: str) -> str:
+    return path.removeprefix(ROOT).removeprefix(".")
 
 
 def _undo_overwriting(graph: fx.Graph) -> None:

@@ -13,6 +13,10 @@ from gfgnn.graph.operators import Operator
 from gfgnn.model.from_pyg.slots import Norm, Part
 
 
+class Unsupported(Exception):
+    """Something no block can express; the text completes 'layer (class): '."""
+
+
 @dataclass(eq=False)
 class Draft:
     """A block in the making, or the features; the words are those of :class:`gfgnn.model.blocks.Block`.
@@ -123,3 +127,22 @@ class Unknown:
 
 
 Value = Table | Sum | Affine
+
+
+def is_unknown(value: object) -> bool:
+    """Whether a value, or one in a list, comes from something that is not supported."""
+    if isinstance(value, list | tuple):
+        return any(is_unknown(each) for each in value)
+    return isinstance(value, Unknown)
+
+
+def tensor(value: object) -> Value:
+    """The value where it is one of features of nodes.
+
+    Raises:
+        Unsupported: it is something else.
+    """
+    if isinstance(value, Table | Sum | Affine):
+        return value
+    what = value.role if isinstance(value, Edges) else type(value).__name__
+    raise Unsupported(f"is given {what} where it needs features of nodes")
