@@ -109,6 +109,7 @@ def spread(block: Block, index: int, propagations: Sequence[Propagator], mass: T
     found: Shares = []
     for term in block.terms:
         total = abs(term.scale) + abs(term.initial_scale)
+        total = total if block.propagate == "terms" else 1.0  # a sum's terms weigh as much as they count
         if term.initial is not None and term.initial != FEATURES:
             found.append((term.initial, mass * (abs(term.initial_scale) / total)))
         if term.source != FEATURES:

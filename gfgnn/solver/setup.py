@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import torch
@@ -161,6 +162,30 @@ def _as_much_as(mass: Tensor, block: Block, shares: Shares) -> Shares:
     return [(source, share * factor) for source, share in shares] + added
 
 
+def mass_fractions(blocks: Sequence[Block]) -> list[float]:
+    """The share of the labels' weight that comes down to each block, as :func:`node_weights` distributes it; all of it
+    comes down to the first block of a chain."""
+    found = [0.0] * (len(blocks) - 1) + [1.0]
+    for index in range(len(blocks) - 1, 0, -1):
+        block = blocks[index]
+        if is_input(blocks, index):
+            continue
+        parts = [(index - 1, 1.0)] if not block.terms else []
+        for term in block.terms:
+            total = abs(term.scale) + abs(term.initial_scale) if block.propagate == "terms" else 1.0
+            parts.append((term.source, abs(term.scale) / total))
+            parts += [] if term.initial is None else [(term.initial, abs(term.initial_scale) / total)]
+        parts = [(source, part) for source, part in parts if source != FEATURES]
+        all_parts = sum(part for _, part in parts)
+        total = block.branch + sum(abs(factor) for _, factor in block.adds)
+        for source, part in parts:
+            found[source] += found[index] * block.branch / total * part / all_parts
+        for source, factor in block.adds:
+            if source != FEATURES:
+                found[source] += found[index] * abs(factor) / total
+    return found
+
+
 def response(problem: Problem) -> float:
     """How much of a label signal survives the trip down to the input blocks and up again, with open gates and identity
     weights.
@@ -195,7 +220,9 @@ def response(problem: Problem) -> float:
             receive([(index - 1, message)])
         own = own if block.skip is None else block.skip
         receive(scatter(block, index, propagations, _widened(block, own * message)))
-    values = messages
+    # a message is a shift times node weights: a branch that got a share of both moves by the whole of it
+    fractions = mass_fractions(blocks)
+    values = {index: message / fractions[index] for index, message in messages.items()}
     nothing = torch.zeros(propagations[0].num_nodes, e.size(1), dtype=e.dtype, device=e.device)
     for index in range(len(blocks) - 1):
         if is_input(blocks, index):
