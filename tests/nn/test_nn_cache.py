@@ -73,11 +73,26 @@ def test_changes_in_place_are_seen() -> None:
 def test_other_memory_behind_the_same_tensor_is_seen() -> None:
     edges = graph("plain")
     check(edges)
-    for seed in range(3):  # the old memory is free again and may be given to the next
-        edges.data = graph("plain", seed)
+    for shift in range(1, 20):
+        edges.data = edges.roll(shift, 0).sub(1).clamp_(min=0)
         check(edges)
     edges.set_(graph("loops"))
     check(edges)
+
+
+def test_memory_that_was_seen_is_not_given_to_others() -> None:
+    """Else the same tensor could hold other numbers in the same place, and its version would not tell."""
+    cache: TensorCache[Tensor] = TensorCache(1)
+    edges = torch.zeros(2, 40, dtype=torch.long)
+    for step in range(20):
+        cache.get([edges], 0, edges.clone)
+        place = edges.data_ptr()
+        edges.data = torch.empty(0, dtype=torch.long)
+        spare = [torch.full((2, 40), step) for _ in range(3)]
+        edges.data = next((tensor for tensor in spare if tensor.data_ptr() == place), spare[0])
+        found = cache.get([edges], 0, edges.clone)
+        assert found is not None
+        assert torch.equal(found, edges)
 
 
 def test_a_matrix_goes_with_its_tensor() -> None:

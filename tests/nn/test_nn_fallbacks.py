@@ -151,6 +151,17 @@ def test_errors_are_pygs(arguments: tuple[Any, ...]) -> None:
     assert str(found.value) == str(wanted.value)
 
 
+@pytest.mark.usefixtures("no_product")
+def test_sizes_that_contradict_the_features() -> None:
+    for name in ("SAGE wide", "GIN"):
+        found = []
+        for conv in NAMED[name].pair():
+            with pytest.raises(ValueError, match="expected size") as error:
+                conv(features(torch.float64), graph("plain"), (NODES + 1, NODES))
+            found.append(str(error.value))
+        assert found[0] == found[1]
+
+
 def test_wrong_width_is_an_error() -> None:
     for layer in LAYERS:
         mine, theirs = layer.pair()
