@@ -88,7 +88,7 @@ def test_memory_that_was_seen_is_not_given_to_others() -> None:
         cache.get([edges], 0, edges.clone)
         place = edges.data_ptr()
         edges.data = torch.empty(0, dtype=torch.long)
-        spare = [torch.full((2, 40), step) for _ in range(3)]
+        spare = [torch.full((2, 40), step + 1) for _ in range(3)]
         edges.data = next((tensor for tensor in spare if tensor.data_ptr() == place), spare[0])
         found = cache.get([edges], 0, edges.clone)
         assert found is not None
