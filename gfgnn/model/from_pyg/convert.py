@@ -66,16 +66,20 @@ def from_pyg(module: torch.nn.Module, data: Any) -> PygModel:
 
 
 def _reader(module: torch.nn.Module, call: Call, graph: Graph) -> Reader:
-    edges = edges_of(graph)
-    source, target = edges.edge_index
+    edges, adjacency = edges_of(graph), call.has("adj_t")
     layers = LayerReader(
         module,
         Builder(graph.num_features),
-        adjacency=call.has("adj_t"),
-        repeated=torch.unique(target * graph.num_nodes + source).numel() < edges.num_edges,
+        adjacency=adjacency,
+        repeated=adjacency and _has_repeated(edges, graph.num_nodes),
         weighted=edges.edge_weight is not None,
     )
     return Reader(layers, trace(module, call, absent_inputs(module, call, graph)))
+
+
+def _has_repeated(edges: EdgeList, num_nodes: int) -> bool:
+    source, target = edges.edge_index
+    return torch.unique(target * num_nodes + source).numel() < edges.num_edges
 
 
 def _initialise(module: torch.nn.Module, call: Call, graph: Graph) -> None:

@@ -161,7 +161,7 @@ def _pair(make: Builder, x: Features) -> tuple[Table, Table]:
 
 def gathered_with_self(make: Builder, conv: Any, edged: Edged, x: Value) -> Table:
     """What GINConv gives to its network: ``A X + (1 + eps) X``."""
-    loops = 1.0 + float(conv.eps)
+    loops = 1.0 + conv.eps.item()
     return make.moved(x, Operator(norm="none", loops=loops, weighted=edged.weighted, raw=True))
 
 

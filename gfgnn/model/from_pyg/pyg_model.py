@@ -89,9 +89,7 @@ class PygModel(Model):
                     raise InputError(f"{name} would not be finite in {value.dtype}; the module is unchanged.")
             for name, value in fresh.items():
                 tensors[name].copy_(value)
-        for layer in self.module.modules():
-            if getattr(layer, "_cached_x", None) is not None:  # SGConv keeps what earlier weights gave
-                layer._cached_x = None  # type: ignore[assignment]
+        self._forget()
 
     def _check(self, weights: Mapping[str, Tensor]) -> None:
         shapes: dict[str, list[int]] = {}
@@ -177,7 +175,15 @@ class PygModel(Model):
             for path, hook in hooks.items():
                 handle = self.module.get_submodule(path).register_forward_pre_hook(hook, with_kwargs=True)
                 stack.callback(handle.remove)
+            self._forget()
+            stack.callback(self._forget)
             run(self.module, tensors, arguments)
+
+    def _forget(self) -> None:
+        """Clears what layers of ``cached=True`` keep of their input, which other weights have made."""
+        for layer in self.module.modules():
+            if getattr(layer, "_cached_x", None) is not None:
+                layer._cached_x = None  # type: ignore[assignment]
 
 
 @dataclass(frozen=True)

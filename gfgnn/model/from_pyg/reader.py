@@ -113,6 +113,9 @@ class Reader:
 
     def _operation(self, node: fx.Node, args: Any, kwargs: Any) -> Any:
         operation = operation_of(node)
+        changed = [each.role for each in (*args, *kwargs.values()) if isinstance(each, Edges)]
+        if changed and operation not in ("pass", "dropout"):
+            raise Unsupported(f"makes something of {changed[0]}; layers must get it as forward does")
         if operation is None:
             raise Unsupported("is not an operation gfgnn can train through")
         if is_unknown([*args, *kwargs.values()]):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -59,8 +60,30 @@ class Root(torch.nn.Module):
         return getattr(self, ROOT)(**arguments)
 
 
+class Tracked(fx.Proxy):
+    """A stand-in for a tensor that also tells ``a += b``, which changes ``a``, from ``a = a + b``."""
+
+    def __iadd__(self, other: Any) -> fx.Proxy:
+        return self._overwritten(operator.iadd, other)
+
+    def __isub__(self, other: Any) -> fx.Proxy:
+        return self._overwritten(operator.isub, other)
+
+    def __imul__(self, other: Any) -> fx.Proxy:
+        return self._overwritten(operator.imul, other)
+
+    def __itruediv__(self, other: Any) -> fx.Proxy:
+        return self._overwritten(operator.itruediv, other)
+
+    def _overwritten(self, function: Callable[..., Any], other: Any) -> fx.Proxy:
+        return self.tracer.create_proxy("call_function", function, (self, other), {})
+
+
 class LayerTracer(fx.Tracer):
     """Layers of torch and PyG are single steps; models of PyG and the user's own modules are looked into."""
+
+    def proxy(self, node: fx.Node) -> fx.Proxy:
+        return Tracked(node, self)
 
     def is_leaf_module(self, m: torch.nn.Module, module_qualified_name: str) -> bool:
         if is_layer(m):
