@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from typing import Any
 
 import torch
@@ -90,7 +89,7 @@ def _initialise(module: torch.nn.Module, call: Call, graph: Graph) -> None:
     known = next((p for p in module.parameters() if not lazy(p)), None)
     device = torch.device("cpu") if known is None else known.device
     try:
-        with evaluating(module), torch.no_grad(), warnings.catch_warnings():
+        with evaluating(module), torch.no_grad():
             module(**call.actual(graph, dtype_of(module), device))
     except Exception as error:  # whatever forward says of the data
         raise InputError(
