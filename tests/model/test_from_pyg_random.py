@@ -152,7 +152,7 @@ def test_random_networks(data: st.DataObject, seed: int, weighted: bool) -> None
     module = randomised(Net(data), seed)
     inputs = arguments(graph, "x", "edge_index", "edge_weight", "edge_type")
     model = from_pyg(module, graph)
-    # test_from_pyg.py has these as failures that are expected
+    # test_from_pyg_networks.py has these as failures that are expected
     assume(not any(block.adds and is_input(model.blocks, index) for index, block in enumerate(model.blocks)))
     for index, block in enumerate(model.blocks):
         assert all(t.source < index and (t.initial is None or t.initial < index) for t in block.terms)
