@@ -18,8 +18,10 @@ if TYPE_CHECKING:
     from gfgnn.checks import InputError
     from gfgnn.config import AdamConfig, ModelConfig, TargetConfig, TrainConfig
     from gfgnn.data import draw_split, load, save_npz
+    from gfgnn.fit import fit
     from gfgnn.graph.graph import Graph
     from gfgnn.model.build import Model, build_model
+    from gfgnn.model.from_pyg import from_pyg
     from gfgnn.predict import Predictions, predict
     from gfgnn.result import Result
     from gfgnn.train import train
@@ -38,6 +40,8 @@ __all__ = [
     "__version__",
     "build_model",
     "draw_split",
+    "fit",
+    "from_pyg",
     "load",
     "load_model",
     "predict",
@@ -60,6 +64,8 @@ _HOME = {
     "TrainConfig": "gfgnn.config",
     "build_model": "gfgnn.model.build",
     "draw_split": "gfgnn.data",
+    "fit": "gfgnn.fit",
+    "from_pyg": "gfgnn.model.from_pyg",
     "load": "gfgnn.data",
     "load_model": "gfgnn.checkpoint",
     "predict": "gfgnn.predict",

@@ -73,12 +73,11 @@ def _last_uses(problem: Problem) -> dict[int, int]:
     blocks, span = problem.model.blocks, problem.span
     last: dict[int, int] = {}
     for index in span:
-        if not is_input(blocks, index) or not blocks[index].weighted or blocks[index].adds:
-            last |= dict.fromkeys(sources(blocks[index], index), index)
+        last |= dict.fromkeys(sources(blocks[index], index), index)
     if not problem.is_last:
         last = {source: index for source, index in last.items() if source not in (0, span.stop - 1)}
-    known = set(span) | {span.start - 1, 0} | ({FEATURES} if problem.features is not None else set())
-    return {source: index for source, index in last.items() if source in known}
+    last.pop(FEATURES, None)  # not ours to give up
+    return last
 
 
 def _normalised(index: int, eps: float | None, z: Tensor, weights: Tensors, fitted: Tensors | None) -> Tensor:

@@ -144,7 +144,12 @@ def prepare(
 def _dense_features(model: Model, features: Tensor) -> Tensor | None:
     """X as a dense table, where a block takes it together with other sources."""
     blocks = model.blocks
-    mixed = [i for i, block in enumerate(blocks) if not is_input(blocks, i) and FEATURES in sources(block, i)]
+    mixed = [
+        index
+        for index, block in enumerate(blocks)
+        if FEATURES in (s for s, _ in block.adds)
+        or (not is_input(blocks, index) and FEATURES in sources(block, index))
+    ]
     if not mixed:
         return None
     return features.to_dense() if features.layout == torch.sparse_csr else features

@@ -105,6 +105,21 @@ class Block:
         return self.in_channels
 
     @property
+    def num_parts(self) -> int:
+        """How many sources stand side by side in T."""
+        if self.propagate == "concat":
+            return 2
+        return len(self.terms) if self.propagate == "terms" else 1
+
+    @property
+    def total_scale(self) -> float:
+        """The magnitudes of all factors in T, summed: what Z is of sources that are equal, if every part's weight is
+        the identity; 1 for chains, where SAGE's two halves make 2."""
+        if self.terms:
+            return sum(abs(term.scale) + abs(term.initial_scale) for term in self.terms)
+        return 2.0 if self.propagate == "concat" else 1.0
+
+    @property
     def takes_features(self) -> bool:
         """Whether T is made of the features alone, so that it never changes; chains know it by block 0 instead."""
         return bool(self.terms) and all(

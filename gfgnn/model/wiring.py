@@ -84,8 +84,7 @@ def scatter(block: Block, index: int, propagations: Sequence[Propagator], q: Ten
     if block.propagate == "terms":
         parts = list(q.split([t.width for t in block.terms], dim=1))
     else:  # shared as add_shares does
-        total = sum(abs(term.scale) for term in block.terms)
-        parts = [q if total == 1.0 else q / total**2] * len(block.terms)
+        parts = [q if block.total_scale == 1.0 else q / block.total_scale**2] * len(block.terms)
     found: Shares = []
     for term, part in zip(block.terms, parts, strict=True):
         if term.initial is not None and term.initial != FEATURES:
@@ -107,9 +106,8 @@ def spread(block: Block, index: int, propagations: Sequence[Propagator], mass: T
         below, initial = carry(block, propagations[0], mass)
         return [(index - 1, below)] + ([] if initial is None else [(INITIAL, initial)])
     found: Shares = []
+    total = block.total_scale
     for term in block.terms:
-        total = abs(term.scale) + abs(term.initial_scale)
-        total = total if block.propagate == "terms" else 1.0  # a sum's terms weigh as much as they count
         if term.initial is not None and term.initial != FEATURES:
             found.append((term.initial, mass * (abs(term.initial_scale) / total)))
         if term.source != FEATURES:

@@ -172,9 +172,8 @@ def mass_fractions(blocks: Sequence[Block]) -> list[float]:
             continue
         parts = [(index - 1, 1.0)] if not block.terms else []
         for term in block.terms:
-            total = abs(term.scale) + abs(term.initial_scale) if block.propagate == "terms" else 1.0
-            parts.append((term.source, abs(term.scale) / total))
-            parts += [] if term.initial is None else [(term.initial, abs(term.initial_scale) / total)]
+            parts.append((term.source, abs(term.scale)))
+            parts += [] if term.initial is None else [(term.initial, abs(term.initial_scale))]
         parts = [(source, part) for source, part in parts if source != FEATURES]
         all_parts = sum(part for _, part in parts)
         total = block.branch + sum(abs(factor) for _, factor in block.adds)
@@ -249,23 +248,16 @@ def _narrowed(block: Block, columns: int) -> Block:
     return replace(block, terms=terms, in_channels=columns)
 
 
-def _parts_of(block: Block) -> int:
-    """How many sources stand side by side in T."""
-    if block.propagate == "concat":
-        return 2
-    return len(block.terms) if block.propagate == "terms" else 1
-
-
 def _widened(block: Block, q: Tensor) -> Tensor:
     """What identity weights, shared among the parts of T, pass down of ``q``."""
-    parts = _parts_of(block)
-    return q if parts == 1 else torch.cat([q] * parts, dim=1) / parts
+    parts = block.num_parts
+    return q if parts == 1 else torch.cat([q] * parts, dim=1) / block.total_scale
 
 
 def _averaged(block: Block, t: Tensor) -> Tensor:
     """Z of identity weights, shared among the parts of T."""
-    parts = _parts_of(block)
-    return t if parts == 1 else torch.stack(t.chunk(parts, dim=1)).sum(0) / parts
+    parts = block.num_parts
+    return t if parts == 1 else torch.stack(t.chunk(parts, dim=1)).sum(0) / block.total_scale
 
 
 def reference_weights(problem: Problem) -> dict[str, Tensor]:
@@ -278,9 +270,8 @@ def reference_weights(problem: Problem) -> dict[str, Tensor]:
             continue
         reference = torch.zeros(block.fan_in, block.out_channels, dtype=problem.dtype, device=problem.device)
         if block.reference == "identity" and block.fan_in % block.out_channels == 0 and index > 0:
-            share = block.fan_in // block.out_channels
             for part in reference.split(block.out_channels):
-                part.fill_diagonal_(1.0 / share)
+                part.fill_diagonal_(1.0 / block.total_scale)
         references[f"block{index}.weight"] = reference
     return references
 

@@ -313,11 +313,13 @@ def _through_activation(
 
 
 def _share(block: Block) -> float:
-    """The node weight of T's rows relative to that of Z's. The parts of a concatenation move together when what they
-    are made of moves, so each of two counts half; without this a message doubles in every such layer."""
-    if block.propagate == "concat":
-        return 0.5
-    return 1.0 / len(block.terms) if block.propagate == "terms" else 1.0
+    """What the inverse's shift of T is multiplied by, where T has several parts.
+
+    The parts move together when what they are made of moves, so each of two equal ones counts half; without this a
+    message doubles in every such layer. For n parts with factors of total s, identity weights I / s pass s / n of a
+    shift down to every part, and a total of 1 / s is due.
+    """
+    return block.num_parts / block.total_scale**2
 
 
 def _apply(state: TargetState, name: str, update: Update) -> None:

@@ -104,8 +104,6 @@ class OfFeatures(nn.Module):
         return self.out(other + self.conv(x, edge_index, edge_weight).relu())
 
 
-# problem._dense_features does not look at adds of such a block, and forward._last_uses takes -1 for a block
-@pytest.mark.xfail(raises=KeyError, strict=True)
 @pytest.mark.parametrize("before", [True, False])
 def test_blocks_of_features_add_others(before: bool) -> None:
     graph = multigraph()
