@@ -5,8 +5,8 @@
 
 Needs cora.npz and pubmed.npz in the folder that GFGNN_DATA names; citeseer is shipped. Adam has the settings of PyG's
 examples ``gcn.py`` and ``gcn2_cora.py``, which are those of the papers: row-normalised features; GCN 200 epochs at .01,
-weight decay 5e-4 on the first layer, dropout .5; GCNII 1,000 epochs (``--epochs`` caps them) at .01, weight decay .01 on
-the propagation layers and 5e-4 on the linear ones, dropout .6. ``fit`` gets the features as they are. Accuracies are
+weight decay 5e-4 on the first layer, dropout .5; GCNII 1,000 epochs (``--epochs`` caps them) at .01, weight decay .01
+on the propagation layers and 5e-4 on the linear ones, dropout .6. ``fit`` gets the features as they are. Accuracies are
 those of the module alone, ``module.eval()(x, edge_index)``.
 """
 

@@ -39,7 +39,8 @@ def fit(
         config: solver and iterations.
         split_index: which split to take where the masks are ``[N, S]``.
         on_iteration: receives the history line of each iteration.
-        **settings: fields of :class:`gfgnn.TrainConfig`, in place of those of ``config``: ``fit(module, data, seed=1)``.
+        **settings: fields of :class:`gfgnn.TrainConfig` in place of those of ``config``, as in
+            ``fit(module, data, seed=1)``.
 
     Raises:
         InputError: the module cannot be converted (the message names the layers), the data cannot be trained on, or a

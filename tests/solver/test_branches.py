@@ -45,7 +45,7 @@ def test_naming_the_sources_changes_nothing(step: str, family: str, graph) -> No
 @both
 def test_a_branched_network_learns(step: str) -> None:
     p = branched_problem()
-    solver, state, losses = run(p, 20, step=step)
+    _, state, losses = run(p, 20, step=step)
     assert losses[-1] < 0.6 * losses[0]
     assert held_out(p, state) > 0.75
     assert all(bool(torch.isfinite(w).all()) for w in state.weights.values())
@@ -171,5 +171,5 @@ def test_a_missing_relation_is_named() -> None:
     graph = synthetic()
     model = build_model(ModelConfig(family="rgcn", layers=2, hidden=4), graph)
     other = replace(model, operators=(replace(model.operators[0], relation=3),))
-    with pytest.raises(gfgnn_error(), match="relation 3.*relations 0 to 0"):
+    with pytest.raises(gfgnn_error(), match=r"relation 3.*relations 0 to 0"):
         prepare(other, graph)
