@@ -1,7 +1,8 @@
 """Unmodified PyG modules: trained by ``gfgnn.fit`` and by Adam, which the module itself is then asked about.
 
     python benchmarks/pyg_models.py run [--cases ...] [--seeds 5]    both, seed by seed, in turn
-    python benchmarks/pyg_models.py report                            the table, from results/pyg_models.jsonl
+    python benchmarks/pyg_models.py steps [--seeds 3]                sums over neighbours: the sweep and the polar step
+    python benchmarks/pyg_models.py report                            the tables, from results/pyg_models.jsonl
 
 Needs cora.npz and pubmed.npz in the folder that GFGNN_DATA names; citeseer is shipped. Adam has the settings of PyG's
 examples ``gcn.py`` and ``gcn2_cora.py``, which are those of the papers: row-normalised features; GCN 200 epochs at .01,
@@ -24,7 +25,7 @@ from common import HERE, append, commit, machine, read
 from torch import Tensor
 from torch.nn import Linear, Module, ModuleList
 from torch_geometric.nn import GCN2Conv
-from torch_geometric.nn.models import GCN
+from torch_geometric.nn.models import GCN, GIN, GraphSAGE
 
 import gfgnn
 
@@ -35,6 +36,11 @@ CASES = {
     "citeseer-gcnii-16": ("citeseer", 16), "pubmed-gcn-2": ("pubmed", 2),
 }  # fmt: skip
 HIDDEN = 64
+#: networks whose sums over the neighbours nothing normalises, and one that is normalised
+SUMS: dict[str, tuple[type[Module], dict[str, Any]]] = {
+    "gin-2": (GIN, {"num_layers": 2}), "gin-3": (GIN, {"num_layers": 3}),
+    "sage-2, sum": (GraphSAGE, {"num_layers": 2, "aggr": "sum"}), "gcn-2": (GCN, {"num_layers": 2}),
+}  # fmt: skip
 
 
 class GCNII(Module):
@@ -146,22 +152,45 @@ def run(names: list[str], seeds: int, epochs: int | None, iters: int | None, res
                 )  # fmt: skip
 
 
+def steps(name: str, seeds: int, iters: int | None, results: Path = RESULTS) -> None:
+    """Both steps of the block solver, whatever its rule would choose."""
+    torch.set_num_threads(1)
+    data = load(name, None)
+    for case, (kind, options) in SUMS.items():
+        for step in ("sweep", "polar"):
+            for seed in range(seeds):
+                module = kind(data.num_features, HIDDEN, out_channels=int(data.y.max()) + 1, **options)
+                config = gfgnn.TrainConfig(seed=seed, iters=iters or 40, target=gfgnn.TargetConfig(step=step))
+                result = gfgnn.fit(module, data, config)
+                found = {
+                    "val": result.val_accuracy, "test": result.test_accuracy, "seconds": result.seconds,
+                    "last_test": result.last_test_accuracy, "seconds_to_best": result.seconds_to_best,
+                }  # fmt: skip
+                about = {"case": case, "solver": step, "seed": seed, "data": name}
+                append(results, about | found | {"commit": commit(), "machine": machine(), "threads": 1})
+                print(
+                    f"{case} {step} seed {seed}: test {found['test']:.4f}, last {found['last_test']:.4f}",
+                    flush=True,
+                )
+
+
 def report(results: Path = RESULTS) -> None:
-    """Prints the table: means and standard deviations over seeds, medians of seconds."""
+    """Prints the tables: means and standard deviations over seeds, medians of seconds."""
     latest = {(line["case"], line["solver"], line["seed"]): line for line in read(results)}
     print(
         "| module | solver | seeds | test at best validation | last test | seconds to best | seconds in all |"
     )
     print("|---|---|---|---|---|---|---|")
-    for case in CASES:
-        for solver in ("fit", "adam"):
-            lines = [line for (c, s, _), line in latest.items() if (c, s) == (case, solver)]
-            if lines:
-                best, last = (_spread([100 * line[key] for line in lines]) for key in ("test", "last_test"))
-                to_best, total = (
-                    statistics.median(line[k] for line in lines) for k in ("seconds_to_best", "seconds")
-                )
-                print(f"| {case} | {solver} | {len(lines)} | {best} | {last} | {to_best:.2f} | {total:.2f} |")
+    pairs = [(case, solver) for case in CASES for solver in ("fit", "adam")]
+    pairs += [(case, step) for case in SUMS for step in ("sweep", "polar")]
+    for case, solver in pairs:
+        lines = [line for (c, s, _), line in latest.items() if (c, s) == (case, solver)]
+        if lines:
+            best, last = (_spread([100 * line[key] for line in lines]) for key in ("test", "last_test"))
+            to_best, total = (
+                statistics.median(line[key] for line in lines) for key in ("seconds_to_best", "seconds")
+            )
+            print(f"| {case} | {solver} | {len(lines)} | {best} | {last} | {to_best:.2f} | {total:.2f} |")
 
 
 def _spread(values: list[float]) -> str:
@@ -173,8 +202,9 @@ def main(arguments: list[str] | None = None) -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("command", choices=("run", "report"))
+    parser.add_argument("command", choices=("run", "steps", "report"))
     parser.add_argument("--cases", nargs="+", choices=tuple(CASES), default=list(CASES))
+    parser.add_argument("--data", default="cora", help="of steps")
     parser.add_argument("--seeds", type=int, default=5)
     parser.add_argument("--epochs", type=int, help="caps Adam's epochs")
     parser.add_argument("--iters", type=int, help="iterations of the block solver")
@@ -182,6 +212,8 @@ def main(arguments: list[str] | None = None) -> None:
     given = parser.parse_args(arguments)
     if given.command == "run":
         run(given.cases, given.seeds, given.epochs, given.iters, given.results)
+    elif given.command == "steps":
+        steps(given.data, given.seeds, given.iters, given.results)
     else:
         report(given.results)
 

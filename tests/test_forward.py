@@ -11,9 +11,10 @@ from random_graphs import dense_propagation, randn, random_graph
 from torch import Tensor
 
 from gfgnn.config import FAMILIES, ModelConfig
+from gfgnn.data import grid_graph
 from gfgnn.forward import forward
 from gfgnn.graph.graph import Graph
-from gfgnn.model.build import Model, build_model
+from gfgnn.model.build import Model, build_model, initial_weights
 from gfgnn.problem import prepare, training_targets
 
 L, D = 3, 6
@@ -164,3 +165,24 @@ def test_targets_of_every_task() -> None:
     values = randn(6, 2).float()
     other = graph.replace(y=values, task="regression", num_classes=2)
     assert torch.equal(training_targets(setting("gcn", other)[0], values[[2, 0]]), values[[2, 0]])
+
+
+@pytest.mark.parametrize("wrap", [False, True])
+def test_rgcn_on_a_grid_is_a_convolutional_network(wrap: bool) -> None:
+    """Nine relations and one weight for each, in every layer: three 3 x 3 convolutions."""
+    generator = torch.Generator().manual_seed(0)
+    image = torch.randn(6, 8, 4, generator=generator)
+    graph = grid_graph(6, 8, x=image, y=torch.arange(48).view(6, 8) % 3, wrap=wrap)
+    model = build_model(ModelConfig(family="rgcn", layers=3, hidden=D), graph)
+    assert [block.fan_in for block in model.blocks] == [9 * 4, 9 * D, 9 * D]
+    weights = {
+        name: torch.randn(w.shape, generator=generator, dtype=torch.float64)
+        for name, w in initial_weights(model, generator, torch.float64).items()
+    }
+    h = image.double().permute(2, 0, 1)[None]
+    for index, block in enumerate(model.blocks):
+        kernel = weights[f"block{index}.weight"].view(3, 3, -1, block.out_channels).permute(3, 2, 0, 1)
+        padded = torch.nn.functional.pad(h, (1, 1, 1, 1), mode="circular" if wrap else "constant")
+        h = torch.nn.functional.conv2d(padded, kernel, weights[f"block{index}.bias"])
+        h = h.relu() if index < 2 else h
+    torch.testing.assert_close(scores(model, graph, weights), h[0].permute(1, 2, 0).reshape(48, 3))

@@ -42,6 +42,14 @@ class Settings:
         return asdict(self)
 
 
+def adds_up(model: Model) -> bool:
+    """Whether a block multiplies by a matrix without normalisation: activations then grow with a node's degree, which
+    only the polar step, with its units of equal spread, can work on."""
+    used = {term.operator for block in model.blocks for term in block.terms if term.hops}
+    used |= {0} if any(not block.terms and block.propagate != "none" for block in model.blocks) else set()
+    return any(model.operators[index].norm == "none" for index in used)
+
+
 def resolve(config: TargetConfig, model: Model, facts: Facts, *, late: bool = False) -> Settings:
     """The settings of a run: what ``config`` states, and the rule's choice for everything left at ``auto``.
 
@@ -53,8 +61,8 @@ def resolve(config: TargetConfig, model: Model, facts: Facts, *, late: bool = Fa
         1, sum(b.weighted and not is_input(model.blocks, i) for i, b in enumerate(model.blocks[:-1]))
     )
     # regression's residuals do not saturate, and steps of one fixed size swing around them
-    rich = ratio >= LABEL_RICH and model.task != "regression"
-    step = config.step if config.step != "auto" else ("polar" if rich else "sweep")
+    polar = (ratio >= LABEL_RICH or adds_up(model)) and model.task != "regression"
+    step = config.step if config.step != "auto" else ("polar" if polar else "sweep")
     signal = min(1.0, max(0.03, facts.homophily / HOMOPHILOUS))
     scarcity = max(1e-3, 0.3 / (ratio * signal))
     ridge, few = min(1.0, scarcity), scarcity >= 1.0

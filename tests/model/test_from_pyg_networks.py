@@ -132,3 +132,11 @@ def test_blocks_survive_a_dictionary() -> None:
     model = from_pyg(Residual(True), multigraph())
     read = model_from_dict(model.to_dict())
     assert (read.blocks, read.operators, read.config) == (model.blocks, model.operators, model.config)
+
+
+def test_repr_is_a_line_for_each_block() -> None:
+    """However deep: parts name their sources, which name theirs."""
+    model = from_pyg(Deep(), multigraph())
+    assert repr(model).startswith("PygModel(Deep, ")
+    assert len(repr(model).splitlines()) == 1 + len(model.blocks)
+    assert "[S0^2 H0] 6 -> 6 relu" in repr(model)

@@ -12,6 +12,7 @@ from torch import Tensor
 
 from gfgnn.checks import InputError
 from gfgnn.graph.graph import Graph
+from gfgnn.model.blocks import FEATURES, Block, Term
 from gfgnn.model.build import Model
 from gfgnn.model.from_pyg.arguments import Call, run
 from gfgnn.model.from_pyg.slots import Norm, Part, tensors_of
@@ -20,7 +21,7 @@ from gfgnn.model.from_pyg.trace import evaluating
 Statistics = dict[str, tuple[Tensor, Tensor]]
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class PygModel(Model):
     """The network that :func:`gfgnn.model.from_pyg.from_pyg` found in a module.
 
@@ -42,6 +43,11 @@ class PygModel(Model):
     parts: tuple[tuple[Part, ...], ...]
     norms: tuple[Norm | None, ...]
     call: Call
+
+    def __repr__(self) -> str:
+        """One line, and one for each block: what it takes, its columns, its activation."""
+        lines = [f"  {index}: {_told(block)}" for index, block in enumerate(self.blocks)]
+        return "\n".join([f"PygModel({self._name}, {len(self.blocks)} blocks)", *lines])
 
     def weights(self) -> dict[str, Tensor]:
         """The module's present weights as gfgnn has them, on the CPU and in the module's dtype.
@@ -193,6 +199,25 @@ class Wanted:
     norm: Norm
     scale: Tensor
     shift: Tensor
+
+
+def _told(block: Block) -> str:
+    """A block in one line; ``S1^2 H3`` is the output of block 3, twice multiplied by propagation matrix 1."""
+
+    def source(number: int) -> str:
+        return "X" if number == FEATURES else f"H{number}"
+
+    def term(t: Term) -> str:
+        power = "" if t.hops == 0 else f"S{t.operator} " if t.hops == 1 else f"S{t.operator}^{t.hops} "
+        factor = "" if t.scale == 1.0 else f"{t.scale:g} "
+        added = "" if t.initial is None else f" + {t.initial_scale:g} {source(t.initial)}"
+        return f"{factor}{power}{source(t.source)}{added}"
+
+    taken = block.propagate if not block.terms else f"[{', '.join(term(t) for t in block.terms)}]"
+    norm = "" if block.norm_eps is None else " normalised"
+    adds = "".join(f" + {factor:g} {source(number)}" for number, factor in block.adds)
+    weights = "" if block.weighted else " without weights"
+    return f"{taken} {block.fan_in} -> {block.out_channels}{weights}{norm} {block.activation}{adds}"
 
 
 def dtype_of(module: torch.nn.Module) -> torch.dtype:
