@@ -21,12 +21,18 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 from torch_geometric import nn as pyg
+from torch_geometric.nn.conv import MessagePassing
 from torch_geometric.nn.conv.gcn_conv import gcn_norm
 from torch_geometric.typing import Adj, OptPairTensor, OptTensor, Size
 
 from gfgnn.nn.adjacency import Settings, matrix_of
 from gfgnn.nn.product import Matrix, product
 from gfgnn.nn.suits import SUMS, is_features, is_plain, passes_messages_plainly
+
+
+#: Each class starts from this, not from what PyTorch Geometric compiled for the class of the same name, which would be
+#: taken for it in explanations and knows nothing of their masks.
+_propagate = MessagePassing.propagate
 
 
 def _named(function: Any, name: str) -> Any:
@@ -46,6 +52,7 @@ class GCNConv(pyg.GCNConv):
     """
 
     propagate_type = {"x": Tensor, "edge_weight": OptTensor}  # noqa: RUF012 - read by PyTorch Geometric
+    propagate = _propagate
     forward_of_pyg = _named(pyg.GCNConv.forward, "forward_of_pyg")
 
     def forward(self, x: Tensor, edge_index: Adj, edge_weight: OptTensor = None) -> Tensor:
@@ -87,6 +94,7 @@ class GCN2Conv(pyg.GCN2Conv):
     """
 
     propagate_type = {"x": Tensor, "edge_weight": OptTensor}  # noqa: RUF012
+    propagate = _propagate
     forward_of_pyg = _named(pyg.GCN2Conv.forward, "forward_of_pyg")
 
     def forward(self, x: Tensor, x_0: Tensor, edge_index: Adj, edge_weight: OptTensor = None) -> Tensor:
@@ -120,6 +128,7 @@ class SGConv(pyg.SGConv):
     """
 
     propagate_type = {"x": Tensor, "edge_weight": OptTensor}  # noqa: RUF012
+    propagate = _propagate
     forward_of_pyg = _named(pyg.SGConv.forward, "forward_of_pyg")
 
     def forward(self, x: Tensor, edge_index: Adj, edge_weight: OptTensor = None) -> Tensor:
@@ -155,6 +164,7 @@ class SAGEConv(pyg.SAGEConv):
     """
 
     propagate_type = {"x": OptPairTensor}  # noqa: RUF012
+    propagate = _propagate
     forward_of_pyg = _named(pyg.SAGEConv.forward, "forward_of_pyg")
 
     def forward(self, x: Tensor | OptPairTensor, edge_index: Adj, size: Size = None) -> Tensor:
@@ -202,6 +212,7 @@ class GINConv(pyg.GINConv):
     """
 
     propagate_type = {"x": OptPairTensor}  # noqa: RUF012
+    propagate = _propagate
     forward_of_pyg = _named(pyg.GINConv.forward, "forward_of_pyg")
 
     def forward(self, x: Tensor | OptPairTensor, edge_index: Adj, size: Size = None) -> Tensor:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 from collections.abc import Callable
 from typing import Any
 
@@ -11,6 +12,7 @@ import torch_geometric.nn as pyg
 from nn_cases import LAYERS, NAMED, NODES, WIDTH, Layer, assert_alike, features, graph, in_form, weights
 from torch import Tensor
 from torch_geometric import EdgeIndex
+from torch_geometric.explain.algorithm.utils import set_masks
 
 import gfgnn.nn as ours
 from gfgnn.nn import conv as module
@@ -73,6 +75,23 @@ def test_hooks_explanations_and_subclasses() -> None:
     doubled.load_state_dict(theirs.state_dict())
     theirs.explain = False
     torch.testing.assert_close(doubled(x, edges) - doubled.bias, 2.0 * (theirs(x, edges) - theirs.bias))
+
+
+@pytest.mark.parametrize("name", ["GCNConv", "GCN2Conv", "SGConv", "SAGEConv", "GINConv"])
+def test_masks_of_an_explanation_count_whatever_was_made_first(name: str) -> None:
+    arguments = {"GINConv": (torch.nn.Linear(WIDTH, 3),), "GCN2Conv": (WIDTH, 0.1)}.get(name, (WIDTH, 3))
+    getattr(pyg, name)(*arguments)  # PyTorch Geometric compiles a class when it is first used
+    spec = importlib.util.spec_from_file_location("gfgnn.nn.fresh", str(module.__file__))
+    assert spec is not None and spec.loader is not None
+    fresh = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(fresh)
+    conv = getattr(fresh, name)(*arguments)
+    x, edges = features(torch.float32), graph("plain")
+    mask = torch.nn.Parameter(torch.rand(edges.size(1)))
+    set_masks(conv, mask, edges)
+    out = conv(x, x, edges) if name == "GCN2Conv" else conv(x, edges)
+    (gradient,) = torch.autograd.grad(out.square().sum(), mask)
+    assert bool((gradient != 0).any())
 
 
 def test_after_an_explanation_the_product_is_back(monkeypatch: pytest.MonkeyPatch) -> None:
