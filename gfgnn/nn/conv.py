@@ -29,7 +29,6 @@ from gfgnn.nn.adjacency import Settings, matrix_of
 from gfgnn.nn.product import Matrix, product
 from gfgnn.nn.suits import SUMS, is_features, is_plain, passes_messages_plainly
 
-
 #: Each class starts from this, not from what PyTorch Geometric compiled for the class of the same name, which would be
 #: taken for it in explanations and knows nothing of their masks.
 _propagate = MessagePassing.propagate

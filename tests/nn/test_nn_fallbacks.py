@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import sys
 from collections.abc import Callable
 from typing import Any
 
@@ -78,12 +79,16 @@ def test_hooks_explanations_and_subclasses() -> None:
 
 
 @pytest.mark.parametrize("name", ["GCNConv", "GCN2Conv", "SGConv", "SAGEConv", "GINConv"])
-def test_masks_of_an_explanation_count_whatever_was_made_first(name: str) -> None:
+def test_masks_of_an_explanation_count_whatever_was_made_first(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     arguments = {"GINConv": (torch.nn.Linear(WIDTH, 3),), "GCN2Conv": (WIDTH, 0.1)}.get(name, (WIDTH, 3))
     getattr(pyg, name)(*arguments)  # PyTorch Geometric compiles a class when it is first used
     spec = importlib.util.spec_from_file_location("gfgnn.nn.fresh", str(module.__file__))
-    assert spec is not None and spec.loader is not None
+    assert spec is not None
+    assert spec.loader is not None
     fresh = importlib.util.module_from_spec(spec)
+    monkeypatch.setitem(sys.modules, fresh.__name__, fresh)
     spec.loader.exec_module(fresh)
     conv = getattr(fresh, name)(*arguments)
     x, edges = features(torch.float32), graph("plain")
