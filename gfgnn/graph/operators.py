@@ -11,7 +11,7 @@ from gfgnn.checks import InputError, check_choice
 from gfgnn.graph.graph import Graph
 from gfgnn.graph.propagation import Propagation, make_propagation
 
-NORMS = ("sym", "rw", "none")
+NORMS = ("sym", "rw", "none", "given")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -20,7 +20,7 @@ class Operator:
 
     Attributes:
         norm: ``sym``: D^-1/2 A D^-1/2 with D the weighted in-degree (Kipf and Welling 2017); ``rw``: D^-1 A, the mean
-            over the neighbours; ``none``: A itself.
+            over the neighbours; ``none``: A itself; ``given``: A itself, whose weights are normalised already.
         loops: what is added to the diagonal of A before it is normalised; 0 adds nothing.
         weighted: use the edge weights; False counts every edge as 1.
         raw: take the edges as they were given, with self-loops and repeated edges, as PyG does; False takes the

@@ -120,7 +120,8 @@ def make_propagation(
         source, target: ``[E]``; node i gathers over the edges whose target it is, as in PyG.
         weight: ``[E]`` float64.
         norm: ``sym``: D^-1/2 A D^-1/2 with D the weighted in-degree (Kipf and Welling 2017, and PyG's ``gcn_norm``);
-            ``rw``: D^-1 A; ``none``: A. Rows of nodes without positive degree are zero where divided by it.
+            ``rw``: D^-1 A; ``none``: A; ``given``: A, whose weights are normalised already in a way that
+            :func:`given_scale` knows. Rows of nodes without positive degree are zero where divided by it.
     """
     n = num_nodes
     degree = torch.zeros(n, dtype=torch.float64).index_add_(0, target, weight)
@@ -133,11 +134,36 @@ def make_propagation(
     elif norm == "rw":
         inverse = torch.where(degree > 0, 1.0 / degree, torch.zeros_like(degree))
         weight = inverse[target] * weight
+    elif norm == "given":
+        known = given_scale(source, target, weight, n)
+        scale = scale if known is None else known
     matrix = csr(target, source, weight, (n, n))
     matrix_t = transpose(matrix)
     if _same(matrix, matrix_t):
         matrix_t = matrix
     return Propagation(matrix, matrix_t, scale)
+
+
+def given_scale(source: Tensor, target: Tensor, weight: Tensor, num_nodes: int) -> Tensor | None:
+    """The positive vector u ``[N]`` with ``S u = u`` of weights that are normalised already; None where they are not.
+
+    It is known for means (u = 1) and for PyG's ``gcn_norm`` (u is the square root of the degree): with self-loops of
+    weight 1, or without any of undirected edges of weight 1. Nodes that no edge reaches count for nothing.
+    """
+    if not weight.numel() or bool((weight < 0).any()):
+        return None
+    weight = weight.double()
+    none = torch.zeros(num_nodes, dtype=torch.float64)
+    reached = none.index_add(0, target, weight) > 0
+    degree = none.index_add(0, target, torch.ones_like(weight))
+    loop = source == target
+    diagonal = none.index_add(0, target[loop], weight[loop])
+    for squared in (torch.ones_like(none), degree, 1.0 / diagonal):
+        u = torch.where(reached & squared.isfinite(), squared, 1.0).sqrt()
+        moved = none.index_add(0, target, weight * u[source])
+        if bool(((moved - u).abs() <= 1e-3 * u)[reached].all()):
+            return u
+    return None
 
 
 def _same(a: Tensor, b: Tensor) -> bool:

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from random_graphs import dense_propagation, randn, random_graph
 
 from gfgnn.graph.operators import build_propagation
+from gfgnn.graph.propagation import given_scale, make_propagation
 
 NORMS = ["sym", "rw", "none"]
 KINDS = [(False, False), (False, True), (True, False), (True, True)]
@@ -125,3 +126,26 @@ def test_precision_is_converted_and_symmetry_kept() -> None:
     assert s.matrix_t is s.matrix
     directed = build_propagation(random_graph(10, directed=True)).to(torch.float32, "cpu")
     torch.testing.assert_close(directed.matrix_t.to_dense(), directed.matrix.to_dense().t())
+
+
+@pytest.mark.parametrize(
+    ("norm", "self_loops", "directed"),
+    [
+        ("sym", True, True),
+        ("sym", True, False),
+        ("sym", False, False),
+        ("rw", True, True),
+        ("rw", False, True),
+    ],
+)
+def test_weights_that_are_normalised_already(norm: str, self_loops: bool, directed: bool) -> None:
+    graph = random_graph(5, directed=directed, isolated=2)
+    s = build_propagation(graph, norm, self_loops)
+    target, source = s.matrix.to_sparse_coo().indices()
+    weight = s.matrix.to_sparse_coo().values()
+    again = make_propagation(source, target, weight.float().double(), graph.num_nodes, "given")
+    torch.testing.assert_close(again.matrix.to_dense(), s.matrix.to_dense())
+    mass = torch.rand(graph.num_nodes, dtype=torch.float64)
+    torch.testing.assert_close(again.carry(mass), s.carry(mass), rtol=1e-5, atol=1e-6)
+    for other in (1.1 * weight, -weight, weight[:0]):
+        assert given_scale(source[: len(other)], target[: len(other)], other, graph.num_nodes) is None

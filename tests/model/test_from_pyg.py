@@ -25,6 +25,7 @@ from torch import Tensor, nn
 from torch_geometric import nn as pyg
 from torch_geometric.data import Data, HeteroData
 from torch_geometric.nn.models import GCN, GIN, MLP, GraphSAGE
+from torch_geometric.transforms import GCNNorm
 
 from gfgnn.graph.graph import Graph
 from gfgnn.graph.operators import Operator
@@ -241,6 +242,20 @@ def test_gcnii(alpha: float, shared: bool) -> None:
     model.write(wanted)
     close(evaluated(module, x, edge_index), scores(model, wanted).log_softmax(1))
     assert any("log_softmax" in note for note in model.notes)
+
+
+def test_edges_normalised_beforehand_are_known_as_such() -> None:
+    """As in PyG's examples, ``transforms.GCNNorm`` and ``normalize=False``: nothing grows with the degree there."""
+    plain = multigraph(weighted=False, typed=False).to_pyg()
+    data = GCNNorm()(plain)
+
+    def operators(data: Data) -> tuple[Operator, ...]:
+        return from_pyg(Weighted(pyg.GCNConv(FEATURES, 6, normalize=False)), data).operators
+
+    assert [operator.norm for operator in operators(data)] == ["given"]
+    data.edge_weight = 2.0 * data.edge_weight
+    assert [operator.norm for operator in operators(data)] == ["none"]
+    assert [operator.norm for operator in operators(plain)] == ["none"]
 
 
 @pytest.mark.parametrize("weighted", [True, False])

@@ -10,6 +10,7 @@ from gfgnn.checks import InputError
 from gfgnn.config import CUSTOM, ModelConfig
 from gfgnn.graph.edges import EdgeList
 from gfgnn.graph.graph import Graph
+from gfgnn.graph.propagation import given_scale
 from gfgnn.model.blocks import Block
 from gfgnn.model.from_pyg.arguments import Call, absent_inputs, call_of, edges_of
 from gfgnn.model.from_pyg.builder import Builder
@@ -72,6 +73,7 @@ def _reader(module: torch.nn.Module, call: Call, graph: Graph) -> Reader:
         adjacency=adjacency,
         repeated=adjacency and _has_repeated(edges, graph.num_nodes),
         weighted=edges.edge_weight is not None,
+        given=_is_normalised(edges, graph.num_nodes),
     )
     return Reader(layers, trace(module, call, absent_inputs(module, call, graph)))
 
@@ -79,6 +81,12 @@ def _reader(module: torch.nn.Module, call: Call, graph: Graph) -> Reader:
 def _has_repeated(edges: EdgeList, num_nodes: int) -> bool:
     source, target = edges.edge_index
     return torch.unique(target * num_nodes + source).numel() < edges.num_edges
+
+
+def _is_normalised(edges: EdgeList, num_nodes: int) -> bool:
+    source, target = edges.edge_index
+    weight = edges.edge_weight
+    return weight is not None and given_scale(source, target, weight, num_nodes) is not None
 
 
 def _initialise(module: torch.nn.Module, call: Call, graph: Graph) -> None:

@@ -27,12 +27,19 @@ class Edged:
         adjacency: as a sparse matrix, whose repeated edges are summed.
         repeated: whether there are repeated edges.
         typed: with relations.
+        given: whether the weights are normalised already, see :func:`gfgnn.graph.propagation.given_scale`.
     """
 
     weighted: bool = False
     adjacency: bool = False
     repeated: bool = False
     typed: bool = False
+    given: bool = False
+
+    @property
+    def as_given(self) -> str:
+        """The norm of a matrix that a layer takes as it is."""
+        return "given" if self.weighted and self.given else "none"
 
 
 def named(path: str, tensor: str) -> str:
@@ -55,7 +62,7 @@ def normalised(conv: Any, edged: Edged, improved: bool = False) -> Operator:
     no weights; a sparse matrix has the loops added to its diagonal.
     """
     if not getattr(conv, "normalize", True):
-        return Operator(norm="none", loops=0.0, weighted=edged.weighted, raw=True)
+        return Operator(norm=edged.as_given, loops=0.0, weighted=edged.weighted, raw=True)
     if not conv.add_self_loops:
         return Operator(norm="sym", loops=0.0, weighted=edged.weighted, raw=True)
     loops = 2.0 if improved and (edged.weighted or edged.adjacency) else 1.0
@@ -72,7 +79,7 @@ def neighbours(conv: Any, edged: Edged) -> Operator:
         )
     if mean and edged.adjacency and edged.repeated:
         raise Unsupported("aggr='mean' over an adj_t of repeated edges; give edge_index or merge the edges")
-    return Operator(norm="rw" if mean else "none", loops=0.0, weighted=edged.weighted, raw=True)
+    return Operator(norm="rw" if mean else edged.as_given, loops=0.0, weighted=edged.weighted, raw=True)
 
 
 def gcn(make: Builder, path: str, conv: Any, edged: Edged, x: Value) -> Affine:

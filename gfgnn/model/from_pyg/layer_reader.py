@@ -26,6 +26,7 @@ class LayerReader:
         adjacency: whether edges come as a sparse matrix.
         repeated: whether the graph has repeated edges.
         weighted: whether it has weights.
+        given: whether these are normalised already.
 
     Attributes:
         claimed: tensors of the module that blocks read and write, and the layer they belong to.
@@ -33,10 +34,17 @@ class LayerReader:
     """
 
     def __init__(
-        self, module: torch.nn.Module, make: Builder, *, adjacency: bool, repeated: bool, weighted: bool
+        self,
+        module: torch.nn.Module,
+        make: Builder,
+        *,
+        adjacency: bool,
+        repeated: bool,
+        weighted: bool,
+        given: bool = False,
     ) -> None:
         self.module, self.make = module, make
-        self.adjacency, self.repeated, self.weighted = adjacency, repeated, weighted
+        self.adjacency, self.repeated, self.weighted, self.given = adjacency, repeated, weighted, given
         self.claimed: dict[str, str] = {}
         self.notes: list[str] = []
         self._tensors = tensors_of(module)
@@ -111,7 +119,7 @@ class LayerReader:
             )
         typed = isinstance(kind, Edges) and kind.role == "edge_type" and not self.adjacency
         weighted = weight is not None or (self.adjacency and self.weighted)
-        return Edged(weighted, self.adjacency, self.repeated, typed)
+        return Edged(weighted, self.adjacency, self.repeated, typed, self.given)
 
     def _norm(self, path: str, layer: Any, value: Value) -> Value:
         norm = norm_of(path, layer)
