@@ -67,7 +67,7 @@ def predict(
         model, weights = load_model(trained)
     check_device(device)
     check_fits(model, graph)
-    dtype = weights["block0.weight"].dtype
+    dtype = next(iter(weights.values())).dtype
     with torch.inference_mode():
         problem = prepare(model, _unlabelled(graph, model), dtype=dtype, device=device)
         scores = forward(problem, {name: value.to(device) for name, value in weights.items()}).cpu()

@@ -18,6 +18,7 @@ from typer.testing import CliRunner, Result
 from gfgnn._version import __version__
 from gfgnn.cli import app
 from gfgnn.cli.progress import TrainingProgress
+from gfgnn.config import FAMILIES
 
 DATA = "synthetic:nodes=120,classes=3,features=6"
 SMALL = ["--data", DATA, "--model", "gcn", "--layers", "2", "--hidden", "8", "--threads", "1"]
@@ -30,7 +31,9 @@ def gfgnn(*arguments: str) -> Result:
 
 def test_version_and_help() -> None:
     assert gfgnn("--version").stdout == f"gfgnn {__version__}\n"
-    assert "--layers" in gfgnn("train", "--help").stdout
+    said = gfgnn("train", "--help").stdout
+    assert "--layers" in said
+    assert all(family in said for family in FAMILIES)
 
 
 @pytest.mark.parametrize("solver", ["adam", "target"])

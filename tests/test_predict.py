@@ -12,6 +12,7 @@ from gfgnn.checkpoint import save_model
 from gfgnn.checks import InputError
 from gfgnn.config import ModelConfig, TrainConfig
 from gfgnn.data import load
+from gfgnn.fit import fit
 from gfgnn.graph.graph import Graph
 from gfgnn.predict import predict
 from gfgnn.train import train
@@ -38,6 +39,19 @@ def test_predictions_are_those_of_training(tmp_path: Path, graph: Graph) -> None
     assert arrays["node_id"].tolist() == list(range(1000, 1120))
     np.testing.assert_allclose(arrays["probability"].sum(1), 1.0, rtol=1e-5)
     assert (arrays["probability"].argmax(1) == arrays["prediction"]).all()
+
+
+def test_a_network_that_begins_without_weights(tmp_path: Path, graph: Graph) -> None:
+    layers = pytest.importorskip("torch_geometric.nn")
+    module = layers.Sequential(
+        "x, edge_index", [(torch.nn.BatchNorm1d(6), "x -> x"), (layers.GCNConv(6, 3), "x, edge_index -> x")]
+    )
+    result = fit(module, graph, iters=2)
+    save_model(tmp_path / "model.safetensors", result.model, result.weights)
+    found = predict(tmp_path, graph).probability
+    assert graph.x is not None
+    with torch.no_grad():
+        torch.testing.assert_close(found, module.eval()(graph.x, graph.edge_index).softmax(1))
 
 
 def test_multilabel_and_regression(graph: Graph) -> None:

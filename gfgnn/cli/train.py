@@ -45,7 +45,9 @@ def train_command(
     normalise: o.Normalise = None,
     symmetrise: o.Symmetrise = None,
     max_year: o.MaxYear = None,
-    model: Annotated[str | None, _option(MODEL, "gcn, gcnii, resgcn, sage, sgc or sign (gcnii).")] = None,
+    model: Annotated[
+        str | None, _option(MODEL, "gcn, gcnii, resgcn, sage, sgc, sign or rgcn (gcnii).")
+    ] = None,
     layers: Annotated[int | None, _option(MODEL, "Graph propagations (16).")] = None,
     hidden: Annotated[int | None, _option(MODEL, "Columns of the hidden layers (64).")] = None,
     activation: Annotated[str | None, _option(MODEL, "relu, leaky_relu or identity (relu).")] = None,
