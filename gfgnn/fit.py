@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from gfgnn.config import TrainConfig
 from gfgnn.graph.graph import Graph
+from gfgnn.interrupts import held
 from gfgnn.loop import Callback
 from gfgnn.model.from_pyg import from_pyg
 from gfgnn.result import Result
@@ -50,5 +51,6 @@ def fit(
     graph = data if isinstance(data, Graph) else Graph.from_pyg(data, split_index=split_index)
     model = from_pyg(module, graph)
     result = train(model, model.graph, config, on_iteration=on_iteration)
-    model.write(result.weights)
-    return result
+    with held() as interrupts:  # the module is written as a whole, whenever Ctrl-C comes
+        model.write(result.weights)
+    return replace(result, interrupted=True) if interrupts else result

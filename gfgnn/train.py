@@ -10,7 +10,7 @@ from pathlib import Path
 import torch
 
 from gfgnn.checks import InputError, check_device
-from gfgnn.config import ModelConfig, TrainConfig
+from gfgnn.config import CUSTOM, ModelConfig, TrainConfig
 from gfgnn.graph.graph import Graph
 from gfgnn.graph.validate import check_trainable
 from gfgnn.interrupts import held
@@ -116,6 +116,11 @@ def make_solver(config: TrainConfig, model: Model) -> Solver:
             raise InputError(
                 "solver adam trains chains of blocks only, and this network has branches, several propagation "
                 "matrices or normalisations in between. A PyG module is trained with torch.optim.Adam as it is."
+            )
+        if model.config.family == CUSTOM:
+            raise InputError(
+                "solver adam has settings for gfgnn's own families only; a PyG module is trained with torch.optim.Adam "
+                "as it is."
             )
         from gfgnn.baseline.adam import AdamSolver
 

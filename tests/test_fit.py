@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 from typing import Any
 
 import pytest
@@ -9,6 +10,7 @@ import torch
 from torch import Tensor, nn
 
 import gfgnn
+from gfgnn.model.from_pyg import PygModel
 
 FEATURES, CLASSES = 8, 3
 
@@ -170,6 +172,25 @@ def test_interrupted_runs_leave_the_best_so_far(graph: gfgnn.Graph) -> None:
     assert result.interrupted
     assert not same(before, module)
     assert accuracy(module, graph) == pytest.approx(result.test_accuracy, abs=0.006)
+
+
+def test_the_module_is_written_as_a_whole(graph: gfgnn.Graph, monkeypatch: pytest.MonkeyPatch) -> None:
+    module = gcn()
+    write = PygModel.write
+
+    def interrupted(self: PygModel, weights: dict[str, Tensor]) -> None:
+        signal.raise_signal(signal.SIGINT)
+        write(self, weights)
+
+    monkeypatch.setattr(PygModel, "write", interrupted)
+    result = gfgnn.fit(module, graph, iters=3)
+    assert result.interrupted
+    assert accuracy(module, graph) == pytest.approx(result.test_accuracy, abs=0.006)
+
+
+def test_adam_is_refused(graph: gfgnn.Graph) -> None:
+    with pytest.raises(gfgnn.InputError, match=r"trained with torch\.optim\.Adam as it is"):
+        gfgnn.fit(gcn(), graph, solver="adam")
 
 
 def test_regression_and_labels(graph: gfgnn.Graph) -> None:
