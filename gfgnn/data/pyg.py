@@ -43,11 +43,16 @@ def from_pyg(
     edge types have ``edge_weight``, the weights of the others are 1. The type of a node is left behind.
 
     Raises:
-        InputError: ``data`` has no edges, its node types have features of different widths, or it does not fit
-            together.
+        InputError: ``data`` is neither, has no edges, its node types have features of different widths, or it does not
+            fit together.
     """
-    from torch_geometric.data import HeteroData
+    from torch_geometric.data import Data, HeteroData
 
+    if not isinstance(data, Data | HeteroData):
+        hint = "; of a data set take the first element, dataset[0]" if hasattr(data, "num_features") else ""
+        raise InputError(
+            f"data must be a Data or HeteroData of PyTorch Geometric; got {type(data).__name__}{hint}."
+        )
     notes: tuple[str, ...] = ()
     if isinstance(data, HeteroData):
         data, notes = _homogeneous(data, split_index)

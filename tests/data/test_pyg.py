@@ -42,6 +42,12 @@ def test_round_trip_of_repeated_edges_self_loops_and_relations(weighted: bool, r
     assert_same(Graph.from_pyg(back), graph)
 
 
+@pytest.mark.parametrize("other", [(torch.eye(3), EDGES), {"x": torch.eye(3)}, [], None])
+def test_other_objects_are_refused(other: object) -> None:
+    with pytest.raises(InputError, match=f"must be a Data or HeteroData .* got {type(other).__name__}"):
+        Graph.from_pyg(other)
+
+
 def test_clean_edges_need_no_raw() -> None:
     assert Graph.from_pyg(Data(x=torch.eye(3), edge_index=EDGES[:, 3:])).raw is None
 

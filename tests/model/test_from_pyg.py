@@ -244,6 +244,16 @@ def test_gcnii(alpha: float, shared: bool) -> None:
     assert any("log_softmax" in note for note in model.notes)
 
 
+def test_a_second_argument_of_any_name_is_the_edges() -> None:
+    def module(name: str) -> nn.Module:
+        steps = [(pyg.GCNConv(FEATURES, 6), f"h, {name} -> h"), nn.ReLU(), nn.Linear(6, CLASSES)]
+        return pyg.Sequential(f"h, {name}", steps)
+
+    graph = multigraph(weighted=False, typed=False)
+    check(module("ei"), graph, *arguments(graph, "x", "edge_index"))
+    assert from_pyg(module("adj"), graph).call.has("adj_t")
+
+
 def test_edges_normalised_beforehand_are_known_as_such() -> None:
     """As in PyG's examples, ``transforms.GCNNorm`` and ``normalize=False``: nothing grows with the degree there."""
     plain = multigraph(weighted=False, typed=False).to_pyg()

@@ -166,6 +166,42 @@ def test_operations(name: str) -> None:
     assert why in refused(Net(step, **layers))
 
 
+def test_shared_memory() -> None:
+    net = Net(lambda net, h, *_: net.second(net.first(h)), first=nn.Linear(6, 6), second=nn.Linear(6, 6))
+    net.second.weight.data = net.first.weight.data
+    assert "second (Linear): shares second.weight with first" in refused(net)
+
+
+def test_hooks() -> None:
+    net = Net(layer=nn.Linear(6, 6))
+    net.layer.register_forward_hook(lambda layer, inputs, output: 2.0 * output)
+    assert "layer (Linear): has forward hooks" in refused(net)
+
+
+OTHERS: dict[str, tuple[Callable[[], Any], str]] = {
+    "function": (lambda: on_graph, "must be a torch.nn.Module; got function"),
+    "parallel": (lambda: nn.DataParallel(Net()), "give its .module"),
+    "traced": (lambda: torch.jit.trace(nn.Linear(FEATURES, 3), torch.ones(1, FEATURES)), "TorchScript"),
+    "meta": (lambda: Net().to("meta"), "is on the meta device"),
+    "inference": (lambda: torch.inference_mode()(Net)(), "was made in torch.inference_mode"),
+}
+
+
+@pytest.mark.parametrize("name", OTHERS)
+def test_what_is_no_module_with_weights_of_its_own(name: str) -> None:
+    make, why = OTHERS[name]
+    with pytest.raises(InputError, match=why):
+        from_pyg(make(), GRAPH)
+
+
+def test_forward_without_names() -> None:
+    class Nameless(Net):
+        def forward(self, *inputs: Tensor) -> Tensor:
+            return super().forward(*inputs)
+
+    assert "takes no features; it takes []" in refused(Nameless())
+
+
 def test_shared_parameters() -> None:
     net = Net(lambda net, h, *_: net.b(net.a(h).relu()), a=nn.Linear(6, 6), b=nn.Linear(6, 6))
     net.b.weight = net.a.weight
@@ -274,12 +310,16 @@ def test_control_flow() -> None:
             h = self.conv1(x, edge_index)
             return self.lin(h if h.sum() > 0 else -h)
 
-    assert "branches or loops on the values of tensors" in refused(Branching())
+    message = refused(Branching())
+    assert "branches or loops on the values of tensors" in message
+    assert "test_from_pyg_errors.py, line" in message
+    assert "return self.lin(h if h.sum() > 0 else -h)" in message
 
 
 def test_forward_that_fails() -> None:
     message = refused(Net(lambda net, h, *_: net.nothing(h)))
-    assert "cannot be traced: AttributeError" in message
+    assert "cannot be traced (test_from_pyg_errors.py, line" in message
+    assert "AttributeError" in message
 
 
 @pytest.mark.parametrize("name", ["batch", "pos"])

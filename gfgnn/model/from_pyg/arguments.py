@@ -85,8 +85,10 @@ def call_of(module: torch.nn.Module) -> Call:
     """How ``module.forward`` is to be called, read off its parameters' names.
 
     Raises:
-        InputError: it needs something that is not among the features and edges of a graph.
+        InputError: it is no module, or one that hides another, or it needs something that is not among the features
+            and edges of a graph.
     """
+    _check_module(module)
     variable = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
     found = [p for p in inspect.signature(module.forward).parameters.values() if p.kind not in variable]
     names = [p.name for p in found]
@@ -96,6 +98,11 @@ def call_of(module: torch.nn.Module) -> Call:
         roles = {name: name for name in names if name in (*INPUTS, "adj_t")}
         if "x" not in roles and names and names[0] not in roles:
             roles[names[0]] = "x"
+        needed = [p.name for p in found if p.name not in roles and p.default is p.empty]
+        if (
+            len(needed) == 1 and names[1:2] == needed and not {"edge_index", "adj_t"} & set(roles)
+        ):  # forward(x, ei)
+            roles[needed[0]] = "adj_t" if "adj" in needed[0] else "edge_index"
     for p in found:
         if p.name not in roles and p.default is p.empty:
             raise InputError(
@@ -106,6 +113,34 @@ def call_of(module: torch.nn.Module) -> Call:
     if not (call.has("x") or call.has("data")):
         raise InputError(f"{type(module).__name__}.forward takes no features; it takes {names}.")
     return call
+
+
+def _check_module(module: torch.nn.Module) -> None:
+    name = type(module).__name__
+    if not isinstance(module, torch.nn.Module):
+        raise InputError(f"module must be a torch.nn.Module; got {name}.")
+    if isinstance(module, torch.jit.ScriptModule):
+        raise InputError(
+            f"{name} is compiled TorchScript, which cannot be read; give the module it was made of."
+        )
+    inner = {
+        "OptimizedModule": "_orig_mod",
+        "DataParallel": "module",
+        "DistributedDataParallel": "module",
+    }.get(name)
+    if inner is not None and hasattr(module, inner):
+        raise InputError(
+            f"{name} hides the module that is to be read; give its .{inner}, they share their weights."
+        )
+    for key, value in (*module.named_parameters(), *module.named_buffers()):
+        if torch.nn.parameter.is_lazy(value):
+            continue
+        if value.is_meta:
+            raise InputError(
+                f"{key} of {name} is on the meta device and has no values; move it with to_empty."
+            )
+        if value.is_inference():
+            raise InputError(f"{key} of {name} was made in torch.inference_mode and cannot be written.")
 
 
 def absent_inputs(module: torch.nn.Module, call: Call, graph: Graph) -> frozenset[str]:

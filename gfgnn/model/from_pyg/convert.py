@@ -25,8 +25,8 @@ def from_pyg(module: torch.nn.Module, data: Any) -> PygModel:
     """The network of an unmodified module of PyG, for training by gfgnn.
 
     The module's ``forward`` is traced with ``torch.fx``. Its arguments are told by their names: ``x`` (or the first
-    one), ``edge_index`` or ``adj_t``, ``edge_weight``, ``edge_type``, or all of them as ``data``; others keep their
-    defaults. Edge weights count where ``forward`` passes them on to a layer.
+    one), ``edge_index`` or ``adj_t`` (or the second one), ``edge_weight``, ``edge_type``, or all of them as ``data``;
+    others keep their defaults. Edge weights count where ``forward`` passes them on to a layer.
 
     Args:
         module: layers ``GCNConv``, ``GCN2Conv``, ``SGConv``, ``SAGEConv``, ``GINConv``, ``GraphConv``, ``RGCNConv``,

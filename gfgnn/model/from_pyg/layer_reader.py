@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
+from torch import Tensor
 
 from gfgnn.model.from_pyg import convolutions
 from gfgnn.model.from_pyg.builder import Builder
@@ -135,12 +136,17 @@ class LayerReader:
 
     def _claim(self, path: str, names: list[str]) -> None:
         """Books the tensors of a layer; a second use would give them two meanings."""
-        taken = {id(self._tensors[name]): owner for name, owner in self.claimed.items()}
+        taken = {_memory(self._tensors[name]): owner for name, owner in self.claimed.items()}
         for name in dict.fromkeys(names):
-            if (owner := taken.get(id(self._tensors[name]))) is not None:
+            if (owner := taken.get(_memory(self._tensors[name]))) is not None:
                 by = "is used twice" if owner == path else f"shares {name} with {owner}"
                 raise Unsupported(f"{by}; every layer must have weights of its own")
             self.claimed[name] = path
+
+
+def _memory(tensor: Tensor) -> int:
+    """What two tensors have in common where writing one writes the other."""
+    return tensor.data_ptr() or id(tensor)
 
 
 def check_layer(layer: torch.nn.Module) -> None:

@@ -31,6 +31,13 @@ HOMOGENEOUS = "only relu, leaky_relu and no activation can be trained"
 
 def objection(layer: torch.nn.Module) -> str | None:
     """Why a layer cannot be trained; None where it can."""
+    why = _objection_to_kind(layer)
+    if why is None and (layer._forward_hooks or layer._forward_pre_hooks):
+        return "has forward hooks, which may change what it computes; remove them for training"
+    return why
+
+
+def _objection_to_kind(layer: torch.nn.Module) -> str | None:
     from torch_geometric.nn import MessagePassing
 
     kind, name = kind_of(layer), type(layer).__name__

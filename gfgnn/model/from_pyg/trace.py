@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import operator
+import traceback
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -134,13 +135,15 @@ def trace(module: torch.nn.Module, call: Call, absent: frozenset[str]) -> fx.Gra
             graph = tracer.trace(Root(module, call, absent))
     except fx.proxy.TraceError as error:
         raise InputError(
-            f"{name} cannot be traced, because its forward branches or loops on the values of tensors: {error} "
-            "Only a fixed sequence of layers can be trained."
+            f"{name} cannot be traced, because its forward branches or loops on the values of tensors or their sizes"
+            f"{_where(error)}: {error}. Only a fixed sequence of layers can be trained."
         ) from error
     except InputError:
         raise
     except Exception as error:  # whatever forward does with the stand-ins for tensors
-        raise InputError(f"{name} cannot be traced: {type(error).__name__}: {error}") from error
+        raise InputError(
+            f"{name} cannot be traced{_where(error)}: {type(error).__name__}: {error}"
+        ) from error
     root = Root(module, call, absent)
     for node in graph.nodes:
         node.meta["path"] = _path_of(node)
@@ -151,6 +154,19 @@ def trace(module: torch.nn.Module, call: Call, absent: frozenset[str]) -> fx.Gra
             node.meta |= {"path": _unrooted(path), "module": root.get_submodule(path)}
     _undo_overwriting(graph)
     return graph
+
+
+def _where(error: Exception) -> str:
+    """The last line of the user's own code that an error came through, as a part of a sentence."""
+    packages = ("torch.", "torch_geometric.", "gfgnn.")
+    steps = zip(
+        traceback.walk_tb(error.__traceback__), traceback.extract_tb(error.__traceback__), strict=True
+    )
+    own = [f for (frame, _), f in steps if not f"{frame.f_globals.get('__name__')}.".startswith(packages)]
+    if not own:
+        return ""
+    file = own[-1].filename.replace("\\", "/").rsplit("/", 1)[-1]
+    return f" ({file}, line {own[-1].lineno}: {own[-1].line})"
 
 
 def is_layer(m: torch.nn.Module) -> bool:
