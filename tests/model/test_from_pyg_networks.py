@@ -23,6 +23,7 @@ from torch import Tensor, nn
 from torch_geometric import nn as pyg
 from torch_geometric.data import Data
 
+from gfgnn.graph.graph import Graph
 from gfgnn.model.build import model_from_dict
 from gfgnn.model.from_pyg import from_pyg
 
@@ -126,6 +127,23 @@ class Deep(nn.Module):
 def test_layers_that_keep_their_input() -> None:
     graph = multigraph()
     check(Deep(), graph, *arguments(graph, "x", "edge_index"))
+
+
+@pytest.mark.parametrize("adjacency", [True, False])
+def test_layers_that_keep_the_edges_of_another_graph(adjacency: bool) -> None:
+    graph, other = multigraph(weighted=False), multigraph(1, weighted=False)
+    name = "adj_t" if adjacency else "edge_index"
+    steps = [(pyg.GCNConv(FEATURES, 6, cached=True), f"x, {name} -> x"), nn.ReLU(), nn.Linear(6, CLASSES)]
+    module = randomised(pyg.Sequential(f"x, {name}", steps))
+    model = from_pyg(module, graph)
+
+    def given(graph: Graph) -> list[Tensor]:
+        return list(model.call.actual(graph, torch.float64, torch.device("cpu")).values())
+
+    evaluated(module, *given(other))
+    weights = new_weights(model)
+    model.write(weights)
+    close(evaluated(module, *given(graph)), scores(model, weights))
 
 
 def test_blocks_survive_a_dictionary() -> None:

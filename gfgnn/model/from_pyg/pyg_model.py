@@ -186,10 +186,12 @@ class PygModel(Model):
             run(self.module, tensors, arguments)
 
     def _forget(self) -> None:
-        """Clears what layers of ``cached=True`` keep of their input, which other weights have made."""
+        """Clears what layers of ``cached=True`` keep: inputs that other weights have made, and edges of whatever graph
+        they saw first."""
         for layer in self.module.modules():
-            if getattr(layer, "_cached_x", None) is not None:
-                layer._cached_x = None  # type: ignore[assignment]
+            for name in ("_cached_x", "_cached_edge_index", "_cached_adj_t"):
+                if getattr(layer, name, None) is not None:
+                    setattr(layer, name, None)
 
 
 @dataclass(frozen=True)

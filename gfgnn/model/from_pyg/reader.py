@@ -117,7 +117,10 @@ class Reader:
         if changed and operation not in ("pass", "dropout"):
             raise Unsupported(f"makes something of {changed[0]}; layers must get it as forward does")
         if operation is None:
-            raise Unsupported("is not an operation gfgnn can train through")
+            raise Unsupported(
+                "is not an operation gfgnn can train through; sums, multiples, concatenations, relu, leaky_relu and "
+                "dropout are"
+            )
         if is_unknown([*args, *kwargs.values()]):
             return Unknown()
         if drops_in_evaluation(node):
