@@ -346,6 +346,21 @@ def test_graphs_that_do_not_fit() -> None:
     assert "has 4 outputs; graph has 2 targets (regression)" in refused(module, values)
 
 
+def test_degrees_below_zero() -> None:
+    graph = multigraph(typed=False, loops=False).to_pyg()
+    graph.edge_weight = graph.edge_weight - 0.9
+
+    class Weighted(Net):
+        def forward(self, x: Tensor, edge_index: Tensor, edge_weight: Tensor) -> Tensor:
+            return self.lin(self.conv1(x, edge_index, edge_weight).relu())
+
+    assert "sums to less than 0 at " in refused(Weighted(), graph)
+    from_pyg(Weighted(), multigraph())
+    module = Weighted()
+    module.conv1 = pyg.GraphConv(FEATURES, 6)
+    from_pyg(module, graph)
+
+
 def test_lazy_layers_that_cannot_be_run() -> None:
     steps = [(pyg.Linear(-1, 6), "x -> x"), nn.Linear(5, 6)]
     with pytest.raises(InputError, match="has lazy layers, and running it on multigraph"):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -10,6 +11,7 @@ from gfgnn.checks import InputError
 from gfgnn.config import CUSTOM, ModelConfig
 from gfgnn.graph.edges import EdgeList
 from gfgnn.graph.graph import Graph
+from gfgnn.graph.operators import Operator, build_operator
 from gfgnn.graph.propagation import given_scale
 from gfgnn.model.blocks import Block
 from gfgnn.model.from_pyg.arguments import Call, absent_inputs, call_of, edges_of
@@ -48,6 +50,7 @@ def from_pyg(module: torch.nn.Module, data: Any) -> PygModel:
     last = reader.read()
     drafts = ordered(last, reader.make.drafts, reader.make.features)
     blocks, operators = blocks_of(drafts, reader.make.features)
+    _check_degrees(graph, operators)
     graph = _fitted(module, graph, blocks[-1].out_channels, _num_relations(operators))
     return PygModel(
         config=_config(blocks),
@@ -126,7 +129,24 @@ def _fitted(module: torch.nn.Module, graph: Graph, out_channels: int, num_relati
     return graph.replace(raw=EdgeList(edges.edge_index, edges.edge_weight, kind, num_relations))
 
 
-def _num_relations(operators: tuple[Any, ...]) -> int:
+def _check_degrees(graph: Graph, operators: tuple[Operator, ...]) -> None:
+    """PyG's ``gcn_norm`` takes the root of each degree; we take rows of a degree below 0 for empty."""
+    weight = edges_of(graph).edge_weight
+    if weight is None or not bool((weight < 0).any()):
+        return
+    for operator in operators:
+        if operator.norm == "sym" and operator.weighted:
+            sums = build_operator(graph, replace(operator, norm="none")).apply(
+                torch.ones(graph.num_nodes, 1).double()
+            )
+            if count := int((sums < 0).sum()):
+                raise InputError(
+                    f"edge_weight of {graph.name} sums to less than 0 at {count:,} nodes, for which PyG's "
+                    "normalisation gives NaN; use weights of at least 0."
+                )
+
+
+def _num_relations(operators: tuple[Operator, ...]) -> int:
     return max((operator.relation + 1 for operator in operators if operator.relation is not None), default=0)
 
 
@@ -139,7 +159,7 @@ def _config(blocks: tuple[Block, ...]) -> ModelConfig:
 
 
 def _notes(
-    module: torch.nn.Module, reader: Reader, call: Call, graph: Graph, operators: tuple[Any, ...]
+    module: torch.nn.Module, reader: Reader, call: Call, graph: Graph, operators: tuple[Operator, ...]
 ) -> tuple[str, ...]:
     notes = []
     claimed = {
