@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+import sys
+from threading import Thread
 from typing import Any
 
 import pytest
@@ -367,6 +369,31 @@ def test_modes_are_restored() -> None:
     assert module.training
     assert module.convs[0].training
     assert not module.norms[0].module.training
+
+
+def test_threads() -> None:
+    call, graph, found, done = nn.Module.__call__, multigraph(), [], []
+
+    def read() -> None:
+        found.extend(from_pyg(GCN(FEATURES, 6, 12, CLASSES), graph) for _ in range(4))
+
+    def use() -> None:
+        layer = nn.Linear(3, 3)
+        done.extend(layer(torch.ones(1, 3)) for _ in range(2000))
+
+    interval = sys.getswitchinterval()
+    threads = [Thread(target=task) for task in (read, read, read, read, use)]
+    try:
+        sys.setswitchinterval(1e-5)
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    finally:
+        sys.setswitchinterval(interval)
+    assert len(found) == 16
+    assert len(done) == 2000
+    assert nn.Module.__call__ is call
 
 
 def test_own_layers() -> None:

@@ -7,6 +7,7 @@ import traceback
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from threading import Lock, get_ident
 from typing import Any
 
 import torch
@@ -17,6 +18,9 @@ from gfgnn.model.from_pyg.arguments import INPUTS, Call
 
 #: Under this name a module is traced, so that arguments come in by one and the same signature.
 ROOT = "root"
+
+#: torch.fx replaces ``Module.__call__`` while it traces; two threads at once would not put it back.
+_tracing = Lock()
 
 #: Operations that overwrite their first argument.
 OVERWRITING = {
@@ -83,6 +87,10 @@ class Tracked(fx.Proxy):
 class LayerTracer(fx.Tracer):
     """Layers of torch and PyG are single steps; models of PyG and the user's own modules are looked into."""
 
+    def __init__(self) -> None:
+        super().__init__()
+        self.thread = get_ident()
+
     def proxy(self, node: fx.Node) -> fx.Proxy:
         return Tracked(node, self)
 
@@ -94,6 +102,8 @@ class LayerTracer(fx.Tracer):
     def call_module(
         self, m: torch.nn.Module, forward: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> Any:
+        if get_ident() != self.thread:  # somebody else, who is not being traced
+            return forward(*args, **kwargs)
         kind = kind_of(m)
         if kind == "GINConv":
             return self._gin(m, *args, **kwargs)
@@ -122,6 +132,8 @@ class LayerTracer(fx.Tracer):
 def trace(module: torch.nn.Module, call: Call, absent: frozenset[str]) -> fx.Graph:
     """The operations of ``module`` in evaluation, between placeholders named as in ``INPUTS``.
 
+    Threads may call it at the same time, and run other modules meanwhile.
+
     Args:
         absent: inputs the graph does not have; the module gets None.
 
@@ -131,7 +143,7 @@ def trace(module: torch.nn.Module, call: Call, absent: frozenset[str]) -> fx.Gra
     name = type(module).__name__
     tracer = LayerTracer()
     try:
-        with evaluating(module):
+        with _tracing, evaluating(module):
             graph = tracer.trace(Root(module, call, absent))
     except fx.proxy.TraceError as error:
         raise InputError(
@@ -158,7 +170,7 @@ def trace(module: torch.nn.Module, call: Call, absent: frozenset[str]) -> fx.Gra
 
 def _where(error: Exception) -> str:
     """The last line of the user's own code that an error came through, as a part of a sentence."""
-    packages = ("torch.", "torch_geometric.", "gfgnn.")
+    packages = ("torch.", "torch_geometric.", "gfgnn.", "contextlib.")
     steps = zip(
         traceback.walk_tb(error.__traceback__), traceback.extract_tb(error.__traceback__), strict=True
     )
