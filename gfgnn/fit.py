@@ -31,8 +31,9 @@ def fit(
 
     :func:`gfgnn.from_pyg` reads the module as blocks, :func:`gfgnn.train` trains them from a start of the solver's own
     (the module's present weights are not used), and the iterate with the best validation accuracy is written into the
-    same module: ``module.eval()(data.x, data.edge_index)`` then predicts as the result says. Until all is trained and
-    checked the module is not touched. Ctrl-C ends training early and the best iterate so far is written.
+    same module: ``module.eval()(data.x, data.edge_index)`` then predicts as the result says, up to the rounding of the
+    module's dtype. Parameters whose ``requires_grad`` is False are trained too, with a warning. Until all is
+    trained and checked the module is not touched. Ctrl-C ends training early and the best iterate so far is written.
 
     Args:
         module: what :func:`gfgnn.from_pyg` can read; dropout layers are left out in training, the solver has its own.

@@ -188,6 +188,16 @@ def test_the_module_is_written_as_a_whole(graph: gfgnn.Graph, monkeypatch: pytes
     assert accuracy(module, graph) == pytest.approx(result.test_accuracy, abs=0.006)
 
 
+def test_frozen_parameters_are_trained_with_a_warning(graph: gfgnn.Graph) -> None:
+    module = gcn()
+    module.convs[0].requires_grad_(False)
+    with pytest.warns(
+        UserWarning, match=r"GCN: trained although requires_grad is False: convs\.0\.bias, convs\.0\.lin"
+    ):
+        gfgnn.fit(module, graph, iters=2)
+    assert [p.requires_grad for p in module.parameters()] == [False, False, True, True]
+
+
 def test_adam_is_refused(graph: gfgnn.Graph) -> None:
     with pytest.raises(gfgnn.InputError, match=r"trained with torch\.optim\.Adam as it is"):
         gfgnn.fit(gcn(), graph, solver="adam")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from dataclasses import replace
 from typing import Any
 
@@ -171,6 +172,7 @@ def _notes(
     frozen = [n for n, p in module.named_parameters() if id(p) in claimed and not p.requires_grad]
     if frozen:
         notes.append(f"trained although requires_grad is False: {', '.join(frozen)}")
+        warnings.warn(f"{type(module).__name__}: {notes[-1]}", stacklevel=3)
     if edges_of(graph).edge_weight is not None and not any(operator.weighted for operator in operators):
         notes.append(f"the edge weights of {graph.name} are not used: no layer is given them")
     return tuple(notes)
