@@ -115,7 +115,7 @@ def make_solver(config: TrainConfig, model: Model) -> Solver:
         if not is_chain(model.blocks):
             raise InputError(
                 "solver adam trains chains of blocks only, and this network has branches, several propagation "
-                "matrices or normalisations in between. A PyG module is trained with torch.optim.Adam as it is."
+                "matrices or normalisations in between. Its like in PyG can be trained with torch.optim.Adam."
             )
         if model.config.family == CUSTOM:
             raise InputError(
