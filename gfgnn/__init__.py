@@ -16,7 +16,7 @@ from gfgnn._version import __version__
 if TYPE_CHECKING:
     from gfgnn.checkpoint import load_model, save_model
     from gfgnn.checks import InputError
-    from gfgnn.config import AdamConfig, ModelConfig, TargetConfig, TrainConfig
+    from gfgnn.config import AdamConfig, AdmmConfig, ModelConfig, TargetConfig, TrainConfig
     from gfgnn.data import draw_split, load, save_npz
     from gfgnn.fit import fit
     from gfgnn.graph.graph import Graph
@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "AdamConfig",
+    "AdmmConfig",
     "Graph",
     "InputError",
     "Model",
@@ -54,6 +55,7 @@ __all__ = [
 #: public name -> the module that defines it
 _HOME = {
     "AdamConfig": "gfgnn.config",
+    "AdmmConfig": "gfgnn.config",
     "Graph": "gfgnn.graph.graph",
     "InputError": "gfgnn.checks",
     "Model": "gfgnn.model.build",

@@ -11,7 +11,7 @@ FAMILIES = ("gcn", "gcnii", "resgcn", "sage", "sgc", "sign", "rgcn")
 CUSTOM = "custom"  #: what a network from elsewhere calls its family; see gfgnn.from_pyg
 ACTIVATIONS = ("relu", "leaky_relu", "identity")
 NORMS = ("sym", "rw", "none")
-SOLVERS = ("target", "adam")
+SOLVERS = ("target", "admm", "adam")
 BACKENDS = ("process", "thread")
 PARTITIONERS = ("auto", "pymetis", "metis", "ldg")
 
@@ -86,6 +86,45 @@ class TargetConfig:
 
 
 @dataclass(frozen=True, kw_only=True)
+class AdmmConfig:
+    """Settings of ADMM (docs/algorithms.md). Ridges and dropouts left at ``"auto"`` follow the block solver's rule."""
+
+    nu: float = 1.0  #: penalty of what a layer does not fit, in units of the loss's curvature
+    rho: float = 1.0  #: penalty of copies that differ, p from q
+    over_relaxation: float = 1.0  #: 1 none; up to 1.9 (Boyd et al. 2011, section 3.4.3)
+    resync: int = 0  #: every so many iterations the embeddings are set to the network's own; 0 never
+    prox: float = 0.001  #: proximal term of the weights, relative to the mean diagonal of their Gram matrix
+    node_weights: str = "auto"  #: mass | uniform | auto
+    ridge_encoder: float | Auto = "auto"
+    ridge_hidden: float | Auto = "auto"
+    ridge_output: float | Auto = "auto"
+    dropout_encoder: float | Auto = "auto"
+    dropout_output: float | Auto = "auto"
+
+    def __post_init__(self) -> None:
+        for name in ("nu", "rho"):
+            if not getattr(self, name) > 0:
+                raise InputError(f"{name} must be above 0; got {getattr(self, name)!r}.")
+            check_at_least(name, getattr(self, name), 0.0)
+        check_between("over_relaxation", self.over_relaxation, 0.1, 1.9)
+        check_count("resync", self.resync, 0)
+        check_at_least("prox", self.prox, 0.0)
+        self.as_target()  # checks the others
+
+    def as_target(self) -> TargetConfig:
+        """Ridges and dropouts as settings of the block solver, for its rule."""
+        names = (
+            "ridge_encoder",
+            "ridge_hidden",
+            "ridge_output",
+            "dropout_encoder",
+            "dropout_output",
+            "node_weights",
+        )
+        return TargetConfig(step="sweep", **{name: getattr(self, name) for name in names})
+
+
+@dataclass(frozen=True, kw_only=True)
 class AdamConfig:
     """Settings of the backprop baseline. ``None`` takes the published setting of the model's family."""
 
@@ -131,6 +170,7 @@ class TrainConfig:
     lean: bool = False  #: give freed memory back at once: peaks as predicted, iterations a third slower
     timeline: bool = False  #: record when each rank waits for what
     target: TargetConfig = field(default_factory=TargetConfig)
+    admm: AdmmConfig = field(default_factory=AdmmConfig)
     adam: AdamConfig = field(default_factory=AdamConfig)
 
     def __post_init__(self) -> None:

@@ -8,8 +8,8 @@ from typing import Any
 
 from gfgnn.result import Result
 
-LABELS = {"target": "gfgnn (no backprop)", "adam": "Adam (backprop)"}
-COLOURS = {"target": "#0b6e99", "adam": "#c4572b"}
+LABELS = {"target": "gfgnn (no backprop)", "admm": "ADMM (no backprop)", "adam": "Adam (backprop)"}
+COLOURS = {"target": "#0b6e99", "admm": "#5b8c2a", "adam": "#c4572b"}
 SCORES = {"multiclass": "accuracy", "multilabel": "ROC-AUC", "regression": "R²"}
 
 

@@ -125,6 +125,16 @@ def make_solver(config: TrainConfig, model: Model) -> Solver:
         from gfgnn.baseline.adam import AdamSolver
 
         return AdamSolver(config.adam, model.config.family)
+    if config.solver == "admm":
+        if config.parts * config.stages > 1:
+            raise InputError(
+                f"solver admm runs on one device; got {config.parts} parts x {config.stages} stages."
+            )
+        from gfgnn.solver.admm import AdmmSolver
+        from gfgnn.solver.admm.solver import check_admm
+
+        check_admm(model)
+        return AdmmSolver(config.admm, config.iters)
     from gfgnn.solver.target import TargetSolver
 
     return TargetSolver(config.target, config.iters, config.staleness)

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from gfgnn.result import Result
     from gfgnn.toml import RunConfig
 
-MODEL, TRAIN, TARGET, ADAM, OUT = "Model", "Training", "Block solver", "Adam", "Output"
+MODEL, TRAIN, TARGET, ADMM, ADAM, OUT = "Model", "Training", "Block solver", "ADMM", "Adam", "Output"
 GRID = "Grid of ranks"
 AUTO = "number or auto (auto)"
 
@@ -51,7 +51,9 @@ def train_command(
     layers: Annotated[int | None, _option(MODEL, "Graph propagations (16).")] = None,
     hidden: Annotated[int | None, _option(MODEL, "Columns of the hidden layers (64).")] = None,
     activation: Annotated[str | None, _option(MODEL, "relu, leaky_relu or identity (relu).")] = None,
-    solver: Annotated[str | None, _option(TRAIN, "target (without backprop) or adam (target).")] = None,
+    solver: Annotated[
+        str | None, _option(TRAIN, "target or admm (without backprop), or adam (target).")
+    ] = None,
     iters: Annotated[
         int | None, _option(TRAIN, "Iterations, or epochs of Adam (the solver's own number).")
     ] = None,
@@ -95,6 +97,12 @@ def train_command(
     momentum: Annotated[str | None, _option(TARGET, AUTO)] = None,
     step_size: Annotated[str | None, _option(TARGET, AUTO)] = None,
     node_weights: Annotated[str | None, _option(TARGET, "mass, uniform or auto (auto).")] = None,
+    nu: Annotated[float | None, _option(ADMM, "Penalty of what a layer does not fit (1).")] = None,
+    rho: Annotated[float | None, _option(ADMM, "Penalty of copies that differ (1).")] = None,
+    over_relaxation: Annotated[float | None, _option(ADMM, "1 for none, up to 1.9 (1).")] = None,
+    resync: Annotated[
+        int | None, _option(ADMM, "Embeddings set to the network's own every so often (never).")
+    ] = None,
     lr: Annotated[float | None, _option(ADAM, "Learning rate (as published).")] = None,
     weight_decay: Annotated[float | None, _option(ADAM, "Weight decay (as published).")] = None,
     dropout: Annotated[float | None, _option(ADAM, "Dropout (as published).")] = None,
@@ -134,6 +142,10 @@ def train_command(
             port=port, timeline=timeline, lean=lean,
         ),
         "target": o.given(step=step, node_weights=node_weights, **numbers),
+        "admm": o.given(
+            nu=nu, rho=rho, over_relaxation=over_relaxation, resync=resync, node_weights=node_weights,
+            **{name: value for name, value in numbers.items() if name.startswith(("ridge", "dropout"))},
+        ),
         "adam": o.given(lr=lr, weight_decay=weight_decay, dropout=dropout, batch_norm=batch_norm),
         "run": o.given(tune=tune, compare_adam=compare_adam, adam_seconds=adam_seconds),
     }  # fmt: skip
@@ -183,6 +195,7 @@ def merge(file: Path | None, given: dict[str, dict[str, Any]]) -> RunConfig:
         base.train,
         **given["train"],
         target=replace(base.train.target, **given["target"]),
+        admm=replace(base.train.admm, **given["admm"]),
         adam=replace(base.train.adam, **given["adam"]),
     )
     model = replace(base.model, **given["model"])

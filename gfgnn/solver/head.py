@@ -30,3 +30,19 @@ def loss_sum(task: str, scores: Tensor, targets: Tensor) -> float:
     else:
         rows = (scores - targets).square() / 2
     return float(rows.double().sum())
+
+
+def loss_prox(task: str, a: Tensor, targets: Tensor, penalty: float, start: Tensor, steps: int = 8) -> Tensor:
+    """``argmin_z loss(z) + penalty / 2 |z - a|^2`` for each row, ``[k, C]``.
+
+    Exact for regression, whose loss is a parabola; else ``steps`` minimisations of the majoriser of curvature h
+    (Böhning 1992), from ``start``: ``z <- z - (mean(z) - Y + penalty (z - a)) / (h + penalty)``; none of them raises the
+    sum.
+    """
+    if task == "regression":
+        return (targets + penalty * a) / (1 + penalty)
+    z = start
+    for _ in range(steps):
+        slope = predict_mean(task, z) - targets + penalty * (z - a)
+        z = z - slope / (CURVATURE[task] + penalty)
+    return z

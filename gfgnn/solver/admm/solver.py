@@ -1,0 +1,222 @@
+"""ADMM over the layers of a network, swept from the output down."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from gfgnn.checks import InputError
+from gfgnn.config import AdmmConfig
+from gfgnn.model.blocks import activate, propagate, propagate_adjoint, transform
+from gfgnn.model.build import Model, initial_weights
+from gfgnn.model.wiring import is_chain
+from gfgnn.ops.prox import activation_prox
+from gfgnn.ops.ridge import moments
+from gfgnn.problem import Problem
+from gfgnn.solver.admm.measures import measures
+from gfgnn.solver.admm.state import AdmmState, Fixed, Weights
+from gfgnn.solver.admm.updates import activation_step, copy_step, weight_step
+from gfgnn.solver.auto import Settings, resolve
+from gfgnn.solver.base import StepInfo
+from gfgnn.solver.head import CURVATURE, loss_prox, loss_sum
+from gfgnn.solver.input_system import make_input_system
+from gfgnn.solver.setup import make_head_rows, node_weights, reference_weights
+from gfgnn.solver.state import Update
+
+SLOPES = {"relu": 0.0, "leaky_relu": 0.01, "identity": 1.0}
+
+
+class AdmmSolver:
+    """The alternating direction method of multipliers; see :mod:`gfgnn.solver.admm.updates` for what it minimises.
+
+    An iteration goes once from the output block down and updates p, W and b, z, q and the dual of each block with what
+    has just been found above it (Gauss-Seidel). For chains of blocks that take ``H`` or ``S H``, on one device.
+
+    Args:
+        config: penalties, ridges and dropouts.
+        iters: not used; ADMM needs no horizon.
+    """
+
+    name = "admm"
+    differentiates = False
+    default_iters = 60
+
+    def __init__(self, config: AdmmConfig | None = None, iters: int | None = None) -> None:
+        self.config = config or AdmmConfig()
+
+    def init(self, problem: Problem, generator: torch.Generator) -> AdmmState:
+        """The network's own embeddings, so that all residuals start at zero. The first block starts at random, hidden
+        ones at the identity, the output at zero."""
+        check_admm(problem.model)
+        blocks, settings = problem.model.blocks, self._settings(problem)
+        masses = [mass.to(problem.dtype) for mass in node_weights(problem, settings.node_weights)]
+        system = make_input_system(
+            problem.inputs, masses[0], problem.grid.parts, centred=blocks[0].bias, ridge=settings.ridge_encoder,
+            dropout=settings.dropout_encoder, prox=self.config.prox,
+        )  # fmt: skip
+        references = reference_weights(problem)
+        weights = {
+            n: w.to(problem.device)
+            for n, w in initial_weights(problem.model, generator, problem.dtype).items()
+        }
+        weights |= {name: r.clone() for name, r in references.items() if bool(r.any())}
+        weights[f"block{len(blocks) - 1}.weight"].zero_()
+        fixed = Fixed(settings, masses, make_head_rows(problem), system, references)
+        return embedded(problem, fixed, weights, self.config.nu, self.config.rho)
+
+    def weights(self, problem: Problem, state: AdmmState) -> Weights:
+        return state.weights
+
+    def describe(self, problem: Problem) -> dict[str, Any]:
+        settings = self._settings(problem)
+        names = (
+            "node_weights",
+            "ridge_encoder",
+            "ridge_hidden",
+            "ridge_output",
+            "dropout_encoder",
+            "dropout_output",
+        )
+        penalties = {
+            name: getattr(self.config, name) for name in ("nu", "rho", "over_relaxation", "prox", "resync")
+        }
+        return penalties | {name: getattr(settings, name) for name in names}
+
+    def _settings(self, problem: Problem) -> Settings:
+        return resolve(self.config.as_target(), problem.model, problem.facts)
+
+    def step(self, problem: Problem, state: AdmmState) -> tuple[AdmmState, StepInfo]:
+        """One sweep. Reports the loss of the embeddings' scores before it, and residuals and the Lagrangian after."""
+        state.iteration += 1
+        blocks = problem.model.blocks
+        before = [q.clone() for q in state.q]
+        loss = self._output(problem, state)
+        for index in range(len(blocks) - 2, -1, -1):
+            self._hidden(problem, state, index)
+        extra = measures(problem, state, before)
+        if self.config.resync and state.iteration % self.config.resync == 0:
+            state = embedded(problem, state.fixed, state.weights, state.nu, state.rho, state.iteration)
+        return state, StepInfo(loss, extra)
+
+    def _output(self, problem: Problem, state: AdmmState) -> float:
+        """p, W, b and z of the output block; the mean loss of the embeddings' scores as they were."""
+        blocks, fixed, settings = problem.model.blocks, state.fixed, state.fixed.settings
+        index, task = len(blocks) - 1, problem.model.task
+        block, name, k = blocks[-1], f"block{len(blocks) - 1}", problem.facts.num_train
+        c = CURVATURE[task] / k
+        weight, bias = state.weights[f"{name}.weight"], state.weights.get(f"{name}.bias")
+        t = fixed.head.apply(lambda _: state.p[-1])
+        loss = loss_sum(task, transform(t, weight, bias), problem.targets) / k
+        misfit = transform(t, weight, bias) - state.scores
+        ((_, pull),) = fixed.head.message(c * state.nu * misfit, weight.t())
+        self._copy(problem, state, index, weight, pull)
+        t = fixed.head.apply(lambda _: state.p[-1])
+        rows = t.new_full((t.size(0),), c)
+        missing = state.scores - transform(t, weight, bias)
+        data = moments(t, rows, c * missing, centred=block.bias)
+        update = weight_step(
+            data, (rows @ t.square()).double(), weight.double(), ridge=settings.ridge_output,
+            dropout=settings.dropout_output, prox=self.config.prox, bias=block.bias,
+        )  # fmt: skip
+        _apply(state, name, update)
+        a = transform(t, state.weights[f"{name}.weight"], state.weights.get(f"{name}.bias"))
+        # (1/k) loss + nu c / 2 |z - a|^2, times k
+        state.scores = loss_prox(task, a, problem.targets, state.nu * CURVATURE[task], state.scores)
+        return loss
+
+    def _hidden(self, problem: Problem, state: AdmmState, index: int) -> None:
+        """p, W, b, z, q and the dual of one block below the output."""
+        block, fixed, name = problem.model.blocks[index], state.fixed, f"block{index}"
+        c, nu, rho = fixed.masses[index], state.nu, state.rho
+        weight, bias = state.weights[f"{name}.weight"], state.weights.get(f"{name}.bias")
+        if index == 0:
+            z = problem.inputs.matmul(weight)
+            r = (state.z[0] - (z if bias is None else z.add_(bias))).mul_(c[:, None])
+            cross, shift = fixed.system.cross(r)
+            change = fixed.system.solve(cross - fixed.system.ridge[:, None] * weight)
+            _apply(state, name, Update(change, shift - fixed.system.mean @ change if block.bias else None))
+            a = problem.inputs.matmul(state.weights["block0.weight"])
+            a = a if bias is None else a.add_(state.weights["block0.bias"])
+        else:
+            t = propagate(block, problem.propagation, state.p[index - 1])
+            misfit = (transform(t, weight, bias) - state.z[index]).mul_(nu * c[:, None])
+            pull, _ = propagate_adjoint(block, problem.propagation, misfit @ weight.t())
+            self._copy(problem, state, index, weight, pull)
+            t = propagate(block, problem.propagation, state.p[index - 1])
+            missing = (state.z[index] - transform(t, weight, bias)).mul_(c[:, None])
+            data = moments(t, c, missing, centred=block.bias)
+            offset = (weight - fixed.references[f"{name}.weight"]).double()
+            update = weight_step(
+                data, (c @ t.square()).double(), offset, ridge=fixed.settings.ridge_hidden, dropout=0.0,
+                prox=self.config.prox, bias=block.bias,
+            )  # fmt: skip
+            _apply(state, name, update)
+            a = transform(t, state.weights[f"{name}.weight"], state.weights.get(f"{name}.bias"))
+        u = dual(problem, state, index)
+        state.z[index] = activation_prox(a, state.q[index], SLOPES[block.activation])
+        relaxed = self.config.over_relaxation
+        p = state.p[index] if relaxed == 1.0 else relaxed * state.p[index] + (1 - relaxed) * state.q[index]
+        state.q[index] = activation_step(activate(state.z[index], block.activation), p, u, nu, rho)
+
+    def _copy(self, problem: Problem, state: AdmmState, index: int, weight: Tensor, pull: Tensor) -> None:
+        """p of block ``index``, from the gradient ``pull`` of its fit, not yet over the node weights. q and z of the
+        block below have not changed since their dual was left."""
+        c = state.fixed.masses[index - 1]
+        pull = pull * torch.where(c > 0, 1.0 / c.clamp(min=torch.finfo(c.dtype).tiny), 0.0)[:, None]
+        p, q = state.p[index - 1], state.q[index - 1]
+        state.p[index - 1] = copy_step(
+            p, q, dual(problem, state, index - 1), pull, weight, state.nu, state.rho
+        )
+
+
+def dual(problem: Problem, state: AdmmState, index: int) -> Tensor:
+    """u of ``p_{l+1} = q_l``: ``nu (q - f(z))``, which is what the last update of q left."""
+    f = activate(state.z[index], problem.model.blocks[index].activation)
+    return (state.q[index] - f).mul_(state.nu)
+
+
+def embedded(
+    problem: Problem, fixed: Fixed, weights: Weights, nu: float, rho: float, iteration: int = 0
+) -> AdmmState:
+    """The state whose embeddings are those of the network: all residuals and duals are zero."""
+    blocks = problem.model.blocks
+    z: list[Tensor] = []
+    q: list[Tensor] = []
+    for index, block in enumerate(blocks[:-1]):
+        weight, bias = weights[f"block{index}.weight"], weights.get(f"block{index}.bias")
+        if index == 0:
+            found = problem.inputs.matmul(weight)
+            found = found if bias is None else found.add_(bias)
+        else:
+            found = transform(propagate(block, problem.propagation, q[-1]), weight, bias)
+        z.append(found)
+        q.append(activate(found, block.activation))
+    q = [
+        value.clone() if value is z[index] else value for index, value in enumerate(q)
+    ]  # of identity activations
+    name = f"block{len(blocks) - 1}"
+    t = fixed.head.apply(lambda _: q[-1])
+    scores = transform(t, weights[f"{name}.weight"], weights.get(f"{name}.bias"))
+    return AdmmState(fixed, weights, z, q, [value.clone() for value in q], scores, nu, rho, iteration)
+
+
+def _apply(state: AdmmState, name: str, update: Update) -> None:
+    for kind, change in (("weight", update.weight), ("bias", update.bias)):
+        if change is not None:
+            value = state.weights[f"{name}.{kind}"]
+            state.weights[f"{name}.{kind}"] = value + change.to(value.dtype)
+
+
+def check_admm(model: Model) -> None:
+    """Raises :class:`InputError` for networks whose splitting is not written."""
+    blocks = model.blocks
+    if len(blocks) < 2:
+        raise InputError("solver admm splits a network between its blocks, and this one has a single block.")
+    wrong = [b.propagate for b in blocks[1:] if b.propagate not in ("none", "graph") or b.skip is not None]
+    if not is_chain(blocks) or wrong:
+        raise InputError(
+            f"solver admm trains chains of blocks that take H or S H (families gcn and sign); got family "
+            f"{model.config.family!r}."
+        )

@@ -1,0 +1,255 @@
+"""ADMM: every update against the augmented Lagrangian it is to minimise, and the solver as a whole."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from itertools import pairwise
+from typing import Any
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from problems import directed_weighted, held_out, make, multilabel, regression, synthetic
+from torch import Tensor
+
+from gfgnn.checks import InputError
+from gfgnn.config import AdmmConfig, ModelConfig, TrainConfig
+from gfgnn.forward import forward
+from gfgnn.metrics import score
+from gfgnn.model.blocks import activate
+from gfgnn.problem import Problem
+from gfgnn.solver.admm import AdmmSolver
+from gfgnn.solver.admm.measures import auxiliary_scores, lagrangian
+from gfgnn.solver.admm.solver import dual
+from gfgnn.solver.admm.state import AdmmState
+from gfgnn.solver.head import CURVATURE, loss_prox, loss_sum
+from gfgnn.train import train
+
+EXACT = AdmmConfig(
+    nu=0.7, rho=0.4, prox=0.0, ridge_encoder=0.0, ridge_hidden=0.0, ridge_output=0.0, dropout_encoder=0.0,
+    dropout_output=0.0,
+)  # fmt: skip
+
+
+def started(
+    p: Problem, config: AdmmConfig = EXACT, sweeps: int = 2, seed: int = 0
+) -> tuple[AdmmSolver, AdmmState]:
+    """A solver and a state in which nothing is at rest."""
+    solver = AdmmSolver(config)
+    state = solver.init(p, torch.Generator().manual_seed(seed))
+    for _ in range(sweeps):
+        state, _ = solver.step(p, state)
+    return solver, state
+
+
+def held(p: Problem, state: AdmmState, duals: list[Tensor]) -> float:
+    """The augmented Lagrangian with given duals, in place of those that q and z imply."""
+    value = lagrangian(p, state)
+    for index, u in enumerate(duals):
+        c, apart = state.fixed.masses[index], state.p[index] - state.q[index]
+        value += float((c[:, None] * (u - dual(p, state, index)) * apart).sum())
+    return value
+
+
+def copied(state: AdmmState) -> AdmmState:
+    return replace(
+        state, weights=dict(state.weights), z=list(state.z), q=[q.clone() for q in state.q], p=list(state.p)
+    )
+
+
+@settings(max_examples=15, deadline=None)
+@given(
+    st.integers(0, 10**6), st.sampled_from(["gcn", "sign"]), st.booleans(), st.sampled_from([0.1, 1.0, 5.0]),
+    st.sampled_from([0.1, 1.0, 5.0]), st.sampled_from(["relu", "leaky_relu", "identity"]),
+)  # fmt: skip
+def test_no_update_raises_the_lagrangian(
+    seed: int, family: str, directed: bool, nu: float, rho: float, activation: str
+) -> None:
+    """p, W with b, z and q of every block in turn, with the dual as it was."""
+    p = make(
+        family, directed_weighted() if directed else synthetic(), layers=3, hidden=6, activation=activation
+    )
+    solver, state = started(p, replace(EXACT, nu=nu, rho=rho), sweeps=1 + seed % 3, seed=seed)
+    duals = [dual(p, state, index).clone() for index in range(len(state.q))]
+    values = [held(p, state, duals)]
+    _, after = swept(solver, p, copied(state))
+    for name, change in changes(state, after):
+        change(state)
+        values.append(held(p, state, duals))
+        limit = values[-2] + 1e-9 * max(1.0, abs(values[-2]))
+        assert values[-1] <= limit, (name, values[-2:])
+    assert values[-1] < values[0]
+
+
+def swept(solver: AdmmSolver, p: Problem, state: AdmmState) -> tuple[list[float], AdmmState]:
+    state, info = solver.step(p, state)
+    return [info.loss], state
+
+
+def changes(before: AdmmState, after: AdmmState) -> list[tuple[str, Callable[[AdmmState], None]]]:
+    """The updates of one sweep, in its order, each as something to do to the old state."""
+    last = len(before.q)
+    found: list[tuple[str, Callable[[AdmmState], None]]] = []
+
+    def put(kind: str, index: int) -> tuple[str, Callable[[AdmmState], None]]:
+        def change(state: AdmmState) -> None:
+            if kind == "weights":
+                names = [name for name in after.weights if name.startswith(f"block{index}.")]
+                state.weights |= {name: after.weights[name] for name in names}
+            elif kind == "scores":
+                state.scores = after.scores
+            else:
+                getattr(state, kind)[index] = getattr(after, kind)[index]
+
+        return f"{kind} {index}", change
+
+    found += [put("p", last - 1), put("weights", last), put("scores", last)]
+    for index in range(last - 1, -1, -1):
+        found += [put("p", index - 1)] if index > 0 else []
+        found += [put("weights", index), put("z", index), put("q", index)]
+    return found
+
+
+@pytest.mark.parametrize("activation", ["relu", "leaky_relu"])
+def test_exact_updates_are_optimal(activation: str) -> None:
+    """Autograd as the oracle: after its update the gradient in q is zero, and so is that in W and b."""
+    p = make("gcn", layers=3, hidden=6, activation=activation)
+    solver, state = started(p)
+    duals = [dual(p, state, index).clone() for index in range(2)]
+    old = copied(state)
+    _, after = swept(solver, p, copied(state))
+    for name, change in changes(old, after):
+        change(old)
+        if name in ("q 0", "q 1", "weights 1", "weights 2"):
+            gradient = slope(p, old, duals, name)
+            assert float(gradient.abs().max()) < 1e-7, name
+
+
+def slope(p: Problem, state: AdmmState, duals: list[Tensor], name: str) -> Tensor:
+    """The gradient of the augmented Lagrangian in one variable, written out once more."""
+    kind, index = name.split()[0], int(name.split()[1])
+    with torch.inference_mode(False), torch.enable_grad():
+        s = p.propagation.matrix.to_dense()  # type: ignore[attr-defined]
+        x = p.inputs.matmul(torch.eye(p.inputs.fan_in, dtype=torch.float64))
+        z, q, ps = ([t.clone() for t in values] for values in (state.z, state.q, state.p))
+        w = {n: v.clone() for n, v in state.weights.items()}
+        variables = [q[index]] if kind == "q" else [w[f"block{index}.weight"], w[f"block{index}.bias"]]
+        for variable in variables:
+            variable.requires_grad_()
+        nu, rho, k = state.nu, state.rho, p.facts.num_train
+        total = torch.zeros((), dtype=torch.float64)
+        for level in range(2):
+            c = state.fixed.masses[level][:, None]
+            t = x if level == 0 else s @ ps[level - 1]
+            a = t @ w[f"block{level}.weight"] + w[f"block{level}.bias"]
+            f = activate(z[level], p.model.blocks[level].activation)
+            total = total + (c * (nu / 2 * (z[level] - a) ** 2 + nu / 2 * (q[level] - f) ** 2)).sum()
+            apart = ps[level] - q[level]
+            total = total + (c * (duals[level] * apart + rho / 2 * apart**2)).sum()
+        o = (s @ ps[1])[p.train_index] @ w["block2.weight"] + w["block2.bias"]
+        total = total + nu / 2 * CURVATURE["multiclass"] / k * ((state.scores - o) ** 2).sum()
+        return torch.cat([g.flatten() for g in torch.autograd.grad(total, variables)])
+
+
+@pytest.mark.parametrize("task", ["multiclass", "multilabel", "regression"])
+def test_the_loss_step_is_a_proximal_step(task: str) -> None:
+    generator = torch.Generator().manual_seed(0)
+    a, start = (torch.randn(9, 4, generator=generator, dtype=torch.float64) for _ in range(2))
+    y = torch.nn.functional.one_hot(torch.arange(9) % 4, 4).double()
+
+    def value(z: Tensor) -> float:
+        return loss_sum(task, z, y) + 0.3 / 2 * float((z - a).square().sum())
+
+    values = [value(loss_prox(task, a, y, 0.3, start, steps)) for steps in range(1, 60)]
+    assert all(later <= earlier + 1e-12 for earlier, later in pairwise(values))
+    z = loss_prox(task, a, y, 0.3, start, 400)
+    for seed in range(5):
+        nearby = z + 1e-3 * torch.randn(9, 4, generator=generator.manual_seed(seed), dtype=torch.float64)
+        assert value(z) <= value(nearby)
+
+
+def test_the_dual_is_what_ascent_makes_it() -> None:
+    """``u + rho (p - q)`` is ``nu (q - f(z))``, so it need not be stored."""
+    p = make("gcn", layers=3, hidden=6)
+    solver, state = started(p)
+    before = [dual(p, state, index).clone() for index in range(2)]
+    _, after = swept(solver, p, copied(state))
+    for index in range(2):
+        ascended = before[index] + after.rho * (after.p[index] - after.q[index])
+        torch.testing.assert_close(dual(p, after, index), ascended)
+
+
+@pytest.mark.parametrize("family", ["gcn", "sign"])
+def test_it_starts_at_the_network_and_comes_back_to_it(family: str) -> None:
+    p = make(family, layers=3, hidden=6)
+    _, state = started(p, sweeps=0)
+    loss = loss_sum("multiclass", state.scores, p.targets) / p.facts.num_train
+    assert lagrangian(p, state) == pytest.approx(loss)  # everything else fits
+    torch.testing.assert_close(auxiliary_scores(p, state), forward(p, state.weights))
+    state, _ = AdmmSolver(replace(EXACT, resync=1)).step(p, started(p, sweeps=2)[1])
+    torch.testing.assert_close(auxiliary_scores(p, state), forward(p, state.weights))
+
+
+def test_residuals_fall() -> None:
+    p = make("gcn", layers=3)
+    solver = AdmmSolver()
+    state = solver.init(p, torch.Generator().manual_seed(0))
+    primal, duals = [], []
+    for _ in range(80):
+        state, info = solver.step(p, state)
+        primal.append(info.extra["primal"])
+        duals.append(info.extra["dual"])
+    assert primal[-1] < 0.1 * max(primal)
+    assert duals[-1] < 0.3 * max(duals)
+
+
+@pytest.mark.parametrize(
+    ("family", "graph"),
+    [("gcn", synthetic), ("gcn", directed_weighted), ("sign", synthetic), ("gcn", multilabel)],
+)
+def test_it_learns(family: str, graph: Callable[[], Any]) -> None:
+    p = make(family, graph())
+    _, state = started(p, AdmmConfig(), sweeps=60)
+    assert held_out(p, state) > 0.8  # type: ignore[arg-type]
+    embeddings = score(p.model.task, auxiliary_scores(p, state), p.y, p.test_index)
+    assert embeddings > 0.75
+
+
+def test_it_fits_values() -> None:
+    p = make("gcn", regression())
+    assert held_out(p, started(p, AdmmConfig(), sweeps=100)[1]) > 0.5  # type: ignore[arg-type]
+
+
+def test_train_reports_both_accuracies() -> None:
+    config = TrainConfig(solver="admm", iters=30, admm=AdmmConfig(over_relaxation=1.5))
+    result = train(ModelConfig(family="gcn", layers=2, hidden=12), synthetic(), config)
+    assert result.test_accuracy > 0.8
+    assert result.settings["over_relaxation"] == 1.5
+    for line in result.history:
+        assert {"primal", "dual", "lagrangian", "auxiliary_val", "auxiliary_test"} <= set(line["extra"])
+    again = train(ModelConfig(family="gcn", layers=2, hidden=12), synthetic(), config)
+    assert all(torch.equal(w, again.weights[n]) for n, w in result.weights.items())
+
+
+@pytest.mark.parametrize(
+    ("model", "changes", "message"),
+    [
+        ({"family": "sage"}, {}, "families gcn and sign"),
+        ({"family": "resgcn"}, {}, "families gcn and sign"),
+        ({"family": "sgc"}, {}, "single block"),
+        ({"family": "gcn"}, {"parts": 2}, "one device"),
+    ],
+)
+def test_what_it_cannot_do(model: dict[str, Any], changes: dict[str, Any], message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        train(ModelConfig(layers=2, **model), synthetic(), TrainConfig(solver="admm", **changes))
+
+
+@pytest.mark.parametrize(
+    "wrong", [{"nu": 0.0}, {"rho": -1.0}, {"over_relaxation": 2.5}, {"dropout_output": 1.0}]
+)
+def test_settings_check_themselves(wrong: dict[str, float]) -> None:
+    with pytest.raises(InputError, match=next(iter(wrong))):
+        AdmmConfig(**wrong)
