@@ -36,8 +36,8 @@ def loss_prox(task: str, a: Tensor, targets: Tensor, penalty: float, start: Tens
     """``argmin_z loss(z) + penalty / 2 |z - a|^2`` for each row, ``[k, C]``.
 
     Exact for regression, whose loss is a parabola; else ``steps`` minimisations of the majoriser of curvature h
-    (Böhning 1992), from ``start``: ``z <- z - (mean(z) - Y + penalty (z - a)) / (h + penalty)``; none of them raises the
-    sum.
+    (Böhning 1992), from ``start``: ``z <- z - (mean(z) - Y + penalty (z - a)) / (h + penalty)``; none of them raises
+    the sum.
     """
     if task == "regression":
         return (targets + penalty * a) / (1 + penalty)

@@ -47,7 +47,8 @@ def weight_step(
     """The change of W and b: a centred ridge regression of what the block does not fit yet.
 
     ``dW = (G + R + prox kappa I)^-1 (T'CE - R (W - W_ref))``, with
-    ``R = diag(p/(1-p) sum_i c_i t_ij^2 + ridge kappa)``: the ridge and the closed form of dropout with probability p on T.
+    ``R = diag(p/(1-p) sum_i c_i t_ij^2 + ridge kappa)``: the ridge and the closed form of dropout
+    with probability p on T.
 
     Args:
         data: moments of T and the weighted misfit ``c (z - T W - b)``.
