@@ -3,7 +3,8 @@
     python benchmarks/admm.py run [--cases ...] [--seeds 5]    both solvers, seed by seed, in turn
     python benchmarks/admm.py report                           the tables, from results/admm.jsonl
 
-Needs cora.npz and pubmed.npz in the folder that GFGNN_DATA names; citeseer is shipped. Features as they are, one thread.
+Needs cora.npz and pubmed.npz in the folder that GFGNN_DATA names; citeseer is shipped. Features as they are, one
+thread.
 """
 
 from __future__ import annotations
