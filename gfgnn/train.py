@@ -126,10 +126,8 @@ def make_solver(config: TrainConfig, model: Model) -> Solver:
 
         return AdamSolver(config.adam, model.config.family)
     if config.solver == "admm":
-        if config.parts * config.stages > 1:
-            raise InputError(
-                f"solver admm runs on one device; got {config.parts} parts x {config.stages} stages."
-            )
+        if config.stages > 1:
+            raise InputError(f"solver admm has one stage of layers; got {config.stages} stages.")
         from gfgnn.solver.admm import AdmmSolver
         from gfgnn.solver.admm.solver import check_admm
 

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import torch
 from torch import Tensor
 
 from gfgnn import metrics
+from gfgnn.exchange.sums import gather_rows, sum_over
 from gfgnn.model.blocks import activate, propagate, transform
 from gfgnn.problem import Problem
 from gfgnn.solver.admm.state import AdmmState
@@ -14,21 +16,26 @@ from gfgnn.solver.head import CURVATURE, loss_sum
 
 
 def measures(problem: Problem, state: AdmmState, before: Sequence[Tensor]) -> dict[str, float]:
-    """Numbers about the state after an iteration; ``before`` is q as it was.
+    """Numbers about the state after an iteration; ``before`` is q as it was. Called by every part; sends a few sums and
+    the scores of labelled nodes.
 
     Returns:
         ``primal``: ``sqrt(sum_l |p_{l+1} - q_l|_c^2)``; ``dual``: ``rho sqrt(sum_l |q_l - before_l|_c^2)`` (Boyd et al.
         2011, section 3.3); ``lagrangian``; ``auxiliary_val`` and ``auxiliary_test``: scores of the embeddings, where
         the split has labels.
     """
-    masses = state.fixed.masses
+    masses, parts = state.fixed.masses, problem.grid.parts
     primal = sum(_square(p - q, c) for p, q, c in zip(state.p, state.q, masses[:-1], strict=True))
     moved = sum(_square(q - old, c) for q, old, c in zip(state.q, before, masses[:-1], strict=True))
-    found = {"primal": primal**0.5, "dual": state.rho * moved**0.5, "lagrangian": lagrangian(problem, state)}
+    sums = problem.y.new_tensor([primal, moved, _lagrangian(problem, state)], dtype=torch.float64)
+    primal, moved, value = sum_over(parts, sums)[0].tolist()
+    found = {"primal": primal**0.5, "dual": state.rho * moved**0.5, "lagrangian": value}
     scores = auxiliary_scores(problem, state)
     for split, index in (("val", problem.val_index), ("test", problem.test_index)):
-        if index.numel():
-            found[f"auxiliary_{split}"] = metrics.score(problem.model.task, scores, problem.y, index)
+        rows, truth = (gather_rows(parts, v[index], purpose="evaluate") for v in (scores, problem.y))
+        if rows.size(0):
+            everyone = torch.arange(rows.size(0), device=rows.device)
+            found[f"auxiliary_{split}"] = metrics.score(problem.model.task, rows, truth, everyone)
     return found
 
 
@@ -40,7 +47,13 @@ def auxiliary_scores(problem: Problem, state: AdmmState) -> Tensor:
 
 
 def lagrangian(problem: Problem, state: AdmmState) -> float:
-    """The augmented Lagrangian of :mod:`gfgnn.solver.admm.updates`, without the ridges."""
+    """The augmented Lagrangian of :mod:`gfgnn.solver.admm.updates`, without the ridges. Called by every part."""
+    own = problem.y.new_tensor(_lagrangian(problem, state), dtype=torch.float64)
+    return float(sum_over(problem.grid.parts, own)[0])
+
+
+def _lagrangian(problem: Problem, state: AdmmState) -> float:
+    """This part's terms of it."""
     blocks, task, k = problem.model.blocks, problem.model.task, problem.facts.num_train
     nu, rho, masses = state.nu, state.rho, state.fixed.masses
     t = state.fixed.head.apply(lambda _: state.p[-1])

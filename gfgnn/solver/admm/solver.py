@@ -9,11 +9,12 @@ from torch import Tensor
 
 from gfgnn.checks import InputError
 from gfgnn.config import AdmmConfig
+from gfgnn.exchange.sums import sum_over
 from gfgnn.model.blocks import activate, propagate, propagate_adjoint, transform
 from gfgnn.model.build import Model, initial_weights
 from gfgnn.model.wiring import is_chain
 from gfgnn.ops.prox import activation_prox
-from gfgnn.ops.ridge import moments
+from gfgnn.ops.ridge import Moments, moment_sums, moments_from
 from gfgnn.problem import Problem
 from gfgnn.solver.admm.measures import measures
 from gfgnn.solver.admm.state import AdmmState, Fixed, Weights
@@ -32,7 +33,8 @@ class AdmmSolver:
     """The alternating direction method of multipliers; see :mod:`gfgnn.solver.admm.updates` for what it minimises.
 
     An iteration goes once from the output block down and updates p, W and b, z, q and the dual of each block with what
-    has just been found above it (Gauss-Seidel). For chains of blocks that take ``H`` or ``S H``, on one device.
+    has just been found above it (Gauss-Seidel). For chains of blocks that take ``H`` or ``S H``, in one stage; every
+    part of a graph makes the same calls.
 
     Args:
         config: penalties, ridges and dropouts.
@@ -108,23 +110,24 @@ class AdmmSolver:
         c = CURVATURE[task] / k
         weight, bias = state.weights[f"{name}.weight"], state.weights.get(f"{name}.bias")
         t = fixed.head.apply(lambda _: state.p[-1])
-        loss = loss_sum(task, transform(t, weight, bias), problem.targets) / k
+        own = loss_sum(task, transform(t, weight, bias), problem.targets)
+        (loss,) = sum_over(problem.grid.parts, t.new_tensor(own, dtype=torch.float64))
         misfit = transform(t, weight, bias) - state.scores
         ((_, pull),) = fixed.head.message(c * state.nu * misfit, weight.t())
         self._copy(problem, state, index, weight, pull)
         t = fixed.head.apply(lambda _: state.p[-1])
         rows = t.new_full((t.size(0),), c)
         missing = state.scores - transform(t, weight, bias)
-        data = moments(t, rows, c * missing, centred=block.bias)
+        data, squares = summed(problem, t, rows, c * missing, centred=block.bias)
         update = weight_step(
-            data, (rows @ t.square()).double(), weight.double(), ridge=settings.ridge_output,
+            data, squares, weight.double(), ridge=settings.ridge_output,
             dropout=settings.dropout_output, prox=self.config.prox, bias=block.bias,
         )  # fmt: skip
         _apply(state, name, update)
         a = transform(t, state.weights[f"{name}.weight"], state.weights.get(f"{name}.bias"))
         # (1/k) loss + nu c / 2 |z - a|^2, times k
         state.scores = loss_prox(task, a, problem.targets, state.nu * CURVATURE[task], state.scores)
-        return loss
+        return float(loss) / k
 
     def _hidden(self, problem: Problem, state: AdmmState, index: int) -> None:
         """p, W, b, z, q and the dual of one block below the output."""
@@ -146,10 +149,10 @@ class AdmmSolver:
             self._copy(problem, state, index, weight, pull)
             t = propagate(block, problem.propagation, state.p[index - 1])
             missing = (state.z[index] - transform(t, weight, bias)).mul_(c[:, None])
-            data = moments(t, c, missing, centred=block.bias)
+            data, squares = summed(problem, t, c, missing, centred=block.bias)
             offset = (weight - fixed.references[f"{name}.weight"]).double()
             update = weight_step(
-                data, (c @ t.square()).double(), offset, ridge=fixed.settings.ridge_hidden, dropout=0.0,
+                data, squares, offset, ridge=fixed.settings.ridge_hidden, dropout=0.0,
                 prox=self.config.prox, bias=block.bias,
             )  # fmt: skip
             _apply(state, name, update)
@@ -169,6 +172,13 @@ class AdmmSolver:
         state.p[index - 1] = copy_step(
             p, q, dual(problem, state, index - 1), pull, weight, state.nu, state.rho
         )
+
+
+def summed(problem: Problem, t: Tensor, c: Tensor, r: Tensor, *, centred: bool) -> tuple[Moments, Tensor]:
+    """Moments of all parts' rows, and ``sum_i c_i t_ij^2``. Called by every part; sends them in one message."""
+    own = moment_sums(t, c, r, centred=centred)
+    *sums, squares = sum_over(problem.grid.parts, *own, (c @ t.square()).double())
+    return moments_from(sums), squares
 
 
 def dual(problem: Problem, state: AdmmState, index: int) -> Tensor:
