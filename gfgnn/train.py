@@ -126,13 +126,11 @@ def make_solver(config: TrainConfig, model: Model) -> Solver:
 
         return AdamSolver(config.adam, model.config.family)
     if config.solver == "admm":
-        if config.stages > 1:
-            raise InputError(f"solver admm has one stage of layers; got {config.stages} stages.")
         from gfgnn.solver.admm import AdmmSolver
         from gfgnn.solver.admm.solver import check_admm
 
         check_admm(model)
-        return AdmmSolver(config.admm, config.iters)
+        return AdmmSolver(config.admm, config.iters, config.staleness)
     from gfgnn.solver.target import TargetSolver
 
     return TargetSolver(config.target, config.iters, config.staleness)

@@ -55,7 +55,11 @@ def held(p: Problem, state: AdmmState, duals: list[Tensor]) -> float:
 
 def copied(state: AdmmState) -> AdmmState:
     return replace(
-        state, weights=dict(state.weights), z=list(state.z), q=[q.clone() for q in state.q], p=list(state.p)
+        state,
+        weights=dict(state.weights),
+        z=dict(state.z),
+        q={i: q.clone() for i, q in state.q.items()},
+        p=dict(state.p),
     )
 
 
@@ -133,7 +137,7 @@ def slope(p: Problem, state: AdmmState, duals: list[Tensor], name: str) -> Tenso
     with torch.inference_mode(False), torch.enable_grad():
         s = p.propagation.matrix.to_dense()  # type: ignore[attr-defined]
         x = p.inputs.matmul(torch.eye(p.inputs.fan_in, dtype=torch.float64))
-        z, q, ps = ([t.clone() for t in values] for values in (state.z, state.q, state.p))
+        z, q, ps = ([values[level].clone() for level in range(2)] for values in (state.z, state.q, state.p))
         w = {n: v.clone() for n, v in state.weights.items()}
         variables = [q[index]] if kind == "q" else [w[f"block{index}.weight"], w[f"block{index}.bias"]]
         for variable in variables:
@@ -239,7 +243,6 @@ def test_train_reports_both_accuracies() -> None:
         ({"family": "sage"}, {}, "families gcn and sign"),
         ({"family": "resgcn"}, {}, "families gcn and sign"),
         ({"family": "sgc"}, {}, "single block"),
-        ({"family": "gcn"}, {"stages": 2}, "one stage"),
     ],
 )
 def test_what_it_cannot_do(model: dict[str, Any], changes: dict[str, Any], message: str) -> None:
@@ -255,19 +258,39 @@ def test_settings_check_themselves(wrong: dict[str, float]) -> None:
         AdmmConfig(**wrong)
 
 
-@pytest.mark.parametrize("parts", [2, 3])
+@pytest.mark.parametrize(("parts", "stages"), [(2, 1), (3, 1), (1, 2), (1, 3), (2, 2), (2, 4)])
 @pytest.mark.parametrize(
     ("family", "graph"), [("gcn", synthetic), ("gcn", directed_weighted), ("sign", synthetic)]
 )
-def test_parts_are_one_device(parts: int, family: str, graph: Callable[[], Any]) -> None:
+def test_grids_are_one_device(parts: int, stages: int, family: str, graph: Callable[[], Any]) -> None:
     """The same weights, embeddings' scores and residuals, to rounding, in ten iterations."""
-    model = ModelConfig(family=family, layers=3, hidden=8)
-    config = TrainConfig(solver="admm", iters=10, dtype="float64", admm=AdmmConfig(over_relaxation=1.5))
+    if family == "sign" and stages > 3:
+        pytest.skip("three blocks")
+    model = ModelConfig(family=family, layers=4, hidden=8)
+    config = TrainConfig(
+        solver="admm", iters=10, dtype="float64", admm=AdmmConfig(over_relaxation=1.5, resync=4)
+    )
     alone = train(model, graph(), config)
-    split = train(model, graph(), replace(config, parts=parts, backend="thread", partitioner="ldg"))
-    assert len(split.ranks) == parts
+    split = train(
+        model, graph(), replace(config, parts=parts, stages=stages, backend="thread", partitioner="ldg")
+    )
+    assert len(split.ranks) == parts * stages
     for name, weight in alone.last_weights.items():
-        assert float((split.last_weights[name] - weight).abs().max()) <= 1e-10 * float(weight.abs().max())
+        assert float((split.last_weights[name] - weight).abs().max()) <= 1e-10 * float(weight.abs().max()), (
+            name
+        )
     for one, many in zip(alone.history, split.history, strict=True):
-        assert many["extra"] == pytest.approx(one["extra"], rel=1e-8)
+        assert many["extra"] == pytest.approx(one["extra"], rel=1e-8, abs=1e-12)
         assert many["step_loss"] == pytest.approx(one["step_loss"], rel=1e-8)
+
+
+@pytest.mark.parametrize("stages", [2, 4])
+def test_stages_at_once_come_to_the_same(stages: int) -> None:
+    """Jacobi: every stage works on what the others had an iteration ago."""
+    model = ModelConfig(family="gcn", layers=4, hidden=12)
+    config = TrainConfig(solver="admm", iters=120)
+    waiting = train(model, synthetic(), config)
+    at_once = train(model, synthetic(), replace(config, stages=stages, staleness=1, backend="thread"))
+    assert at_once.test_accuracy >= waiting.test_accuracy - 0.03
+    extra = [line["extra"]["primal"] for line in at_once.history]
+    assert extra[-1] < 0.2 * max(extra)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping
 
 import torch
 from torch import Tensor
@@ -15,61 +15,84 @@ from gfgnn.solver.admm.state import AdmmState
 from gfgnn.solver.head import CURVATURE, loss_sum
 
 
-def measures(problem: Problem, state: AdmmState, before: Sequence[Tensor]) -> dict[str, float]:
-    """Numbers about the state after an iteration; ``before`` is q as it was. Called by every part; sends a few sums and
-    the scores of labelled nodes.
+def measures(
+    problem: Problem, state: AdmmState, before: Mapping[int, Tensor], loss: float
+) -> tuple[float, dict[str, float]]:
+    """Numbers about the state after an iteration. Called by every rank, all get the same; sends a few sums and, within
+    the last stage, the scores of labelled nodes.
+
+    Args:
+        before: q of this stage's blocks as it was.
+        loss: this rank's share of the loss.
 
     Returns:
-        ``primal``: ``sqrt(sum_l |p_{l+1} - q_l|_c^2)``; ``dual``: ``rho sqrt(sum_l |q_l - before_l|_c^2)`` (Boyd et al.
-        2011, section 3.3); ``lagrangian``; ``auxiliary_val`` and ``auxiliary_test``: scores of the embeddings, where
-        the split has labels.
+        The loss, and ``primal``: ``sqrt(sum_l |p_{l+1} - q_l|_c^2)``;
+        ``dual``: ``rho sqrt(sum_l |q_l - before_l|_c^2)`` (Boyd et al. 2011, section 3.3); ``lagrangian``;
+        ``auxiliary_val`` and ``auxiliary_test``: scores of the embeddings, where the split has labels.
     """
-    masses, parts = state.fixed.masses, problem.grid.parts
-    primal = sum(_square(p - q, c) for p, q, c in zip(state.p, state.q, masses[:-1], strict=True))
-    moved = sum(_square(q - old, c) for q, old, c in zip(state.q, before, masses[:-1], strict=True))
-    sums = problem.y.new_tensor([primal, moved, _lagrangian(problem, state)], dtype=torch.float64)
-    primal, moved, value = sum_over(parts, sums)[0].tolist()
+    masses, grid = state.fixed.masses, problem.grid
+    primal = sum(_square(state.p[index] - state.q[index], masses[index]) for index in state.z)
+    moved = sum(_square(state.q[index] - old, masses[index]) for index, old in before.items())
+    scores = _auxiliary(problem, state) if problem.is_last else (0.0, 0.0)
+    values = [loss, primal, moved, _lagrangian(problem, state), *(scores if grid.part == 0 else (0.0, 0.0))]
+    sums = sum_over(grid.world, problem.y.new_tensor(values, dtype=torch.float64), purpose="control")[
+        0
+    ].tolist()
+    loss, primal, moved, value, *known = sums
     found = {"primal": primal**0.5, "dual": state.rho * moved**0.5, "lagrangian": value}
-    scores = auxiliary_scores(problem, state)
-    for split, index in (("val", problem.val_index), ("test", problem.test_index)):
+    for split, score in zip(("val", "test"), known, strict=True):
+        if score == score:  # NaN: no labels
+            found[f"auxiliary_{split}"] = score
+    return loss, found
+
+
+def _auxiliary(problem: Problem, state: AdmmState) -> tuple[float, float]:
+    """Scores of the embeddings on validation and test nodes; NaN without labels. Called by the last stage."""
+    scores, parts, found = auxiliary_scores(problem, state), problem.grid.parts, []
+    for index in (problem.val_index, problem.test_index):
         rows, truth = (gather_rows(parts, v[index], purpose="evaluate") for v in (scores, problem.y))
-        if rows.size(0):
-            everyone = torch.arange(rows.size(0), device=rows.device)
-            found[f"auxiliary_{split}"] = metrics.score(problem.model.task, rows, truth, everyone)
-    return found
+        everyone = torch.arange(rows.size(0), device=rows.device)
+        found.append(
+            metrics.score(problem.model.task, rows, truth, everyone) if rows.size(0) else float("nan")
+        )
+    return found[0], found[1]
 
 
 def auxiliary_scores(problem: Problem, state: AdmmState) -> Tensor:
     """What the output block makes of the embeddings p below it, ``[N, C]``: predictions for this graph's nodes only."""
+    last = len(problem.model.blocks) - 1
     return transform(
-        propagate(problem.model.blocks[-1], problem.propagation, state.p[-1]), *_of(state, len(state.q))
+        propagate(problem.model.blocks[last], problem.propagation, state.p[last - 1]), *_of(state, last)
     )
 
 
 def lagrangian(problem: Problem, state: AdmmState) -> float:
-    """The augmented Lagrangian of :mod:`gfgnn.solver.admm.updates`, without the ridges. Called by every part."""
+    """The augmented Lagrangian of :mod:`gfgnn.solver.admm.updates`, without the ridges. Called by every rank."""
     own = problem.y.new_tensor(_lagrangian(problem, state), dtype=torch.float64)
-    return float(sum_over(problem.grid.parts, own)[0])
+    return float(sum_over(problem.grid.world, own, purpose="control")[0])
 
 
 def _lagrangian(problem: Problem, state: AdmmState) -> float:
-    """This part's terms of it."""
+    """This rank's terms of it."""
     blocks, task, k = problem.model.blocks, problem.model.task, problem.facts.num_train
-    nu, rho, masses = state.nu, state.rho, state.fixed.masses
-    t = state.fixed.head.apply(lambda _: state.p[-1])
-    misfit = state.scores - transform(t, *_of(state, len(state.q)))
-    total = loss_sum(task, state.scores, problem.targets) / k
-    total += nu / 2 * CURVATURE[task] / k * float(misfit.double().square().sum())
-    for index, (z, q, p) in enumerate(zip(state.z, state.q, state.p, strict=True)):
+    nu, rho, masses, total = state.nu, state.rho, state.fixed.masses, 0.0
+    if state.fixed.head is not None:
+        assert state.scores is not None
+        t = state.fixed.head.apply(state.p.__getitem__)
+        misfit = state.scores - transform(t, *_of(state, len(blocks) - 1))
+        total += loss_sum(task, state.scores, problem.targets) / k
+        total += nu / 2 * CURVATURE[task] / k * float(misfit.double().square().sum())
+    for index, z in state.z.items():
         weight, bias = _of(state, index)
         if index == 0:
             a = problem.inputs.matmul(weight)
             a = a if bias is None else a + bias
         else:
             a = transform(propagate(blocks[index], problem.propagation, state.p[index - 1]), weight, bias)
-        c, off = masses[index], q - activate(z, blocks[index].activation)
-        total += nu / 2 * (_square(z - a, c) + _square(off, c)) + rho / 2 * _square(p - q, c)
-        total += nu * float((c[:, None] * off * (p - q)).double().sum())  # u = nu (q - f(z))
+        c, q, apart = masses[index], state.q[index], state.p[index] - state.q[index]
+        off = q - activate(z, blocks[index].activation)
+        total += nu / 2 * (_square(z - a, c) + _square(off, c)) + rho / 2 * _square(apart, c)
+        total += nu * float((c[:, None] * off * apart).double().sum())  # u = nu (q - f(z))
     return total
 
 

@@ -9,6 +9,8 @@ from torch import Tensor
 
 from gfgnn.checks import InputError
 from gfgnn.config import AdmmConfig
+from gfgnn.exchange.routes import Route, upward
+from gfgnn.exchange.stages import Channel
 from gfgnn.exchange.sums import sum_over
 from gfgnn.model.blocks import activate, propagate, propagate_adjoint, transform
 from gfgnn.model.build import Model, initial_weights
@@ -33,39 +35,48 @@ class AdmmSolver:
     """The alternating direction method of multipliers; see :mod:`gfgnn.solver.admm.updates` for what it minimises.
 
     An iteration goes once from the output block down and updates p, W and b, z, q and the dual of each block with what
-    has just been found above it (Gauss-Seidel). For chains of blocks that take ``H`` or ``S H``, in one stage; every
-    part of a graph makes the same calls.
+    has just been found above it (Gauss-Seidel). For chains of blocks that take ``H`` or ``S H``; every rank of a grid
+    makes the same calls.
 
     Args:
         config: penalties, ridges and dropouts.
         iters: not used; ADMM needs no horizon.
+        staleness: age in iterations of what stages hear of each other; 0 sweeps from stage to stage in one iteration
+            (Gauss-Seidel), above it all stages work at once (Jacobi).
     """
 
     name = "admm"
     differentiates = False
     default_iters = 60
 
-    def __init__(self, config: AdmmConfig | None = None, iters: int | None = None) -> None:
+    def __init__(
+        self, config: AdmmConfig | None = None, iters: int | None = None, staleness: int = 0
+    ) -> None:
         self.config = config or AdmmConfig()
+        self.staleness = staleness
 
     def init(self, problem: Problem, generator: torch.Generator) -> AdmmState:
         """The network's own embeddings, so that all residuals start at zero. The first block starts at random, hidden
         ones at the identity, the output at zero."""
         check_admm(problem.model)
-        blocks, settings = problem.model.blocks, self._settings(problem)
+        blocks, settings, span = problem.model.blocks, self._settings(problem), problem.span
         masses = [mass.to(problem.dtype) for mass in node_weights(problem, settings.node_weights)]
-        system = make_input_system(
-            problem.inputs, masses[0], problem.grid.parts, centred=blocks[0].bias, ridge=settings.ridge_encoder,
-            dropout=settings.dropout_encoder, prox=self.config.prox,
-        )  # fmt: skip
+        system = None
+        if problem.is_first:
+            system = make_input_system(
+                problem.inputs, masses[0], problem.grid.parts, centred=blocks[0].bias, ridge=settings.ridge_encoder,
+                dropout=settings.dropout_encoder, prox=self.config.prox,
+            )  # fmt: skip
         references = reference_weights(problem)
-        weights = {
-            n: w.to(problem.device)
-            for n, w in initial_weights(problem.model, generator, problem.dtype).items()
-        }
+        # those of all blocks are drawn, so that a seed means the same network on every grid
+        drawn = initial_weights(problem.model, generator, problem.dtype)
+        weights = {n: w.to(problem.device) for n, w in drawn.items() if int(n[5:].split(".")[0]) in span}
         weights |= {name: r.clone() for name, r in references.items() if bool(r.any())}
-        weights[f"block{len(blocks) - 1}.weight"].zero_()
-        fixed = Fixed(settings, masses, make_head_rows(problem), system, references)
+        if problem.is_last:
+            weights[f"block{len(blocks) - 1}.weight"].zero_()
+        head = make_head_rows(problem) if problem.is_last else None
+        links = make_links(problem, self.staleness)
+        fixed = Fixed(settings, masses, head, system, references, *links, self.staleness)
         return embedded(problem, fixed, weights, self.config.nu, self.config.rho)
 
     def weights(self, problem: Problem, state: AdmmState) -> Weights:
@@ -92,30 +103,47 @@ class AdmmSolver:
     def step(self, problem: Problem, state: AdmmState) -> tuple[AdmmState, StepInfo]:
         """One sweep. Reports the loss of the embeddings' scores before it, and residuals and the Lagrangian after."""
         state.iteration += 1
-        blocks = problem.model.blocks
-        before = [q.clone() for q in state.q]
-        loss = self._output(problem, state)
-        for index in range(len(blocks) - 2, -1, -1):
+        blocks, span = problem.model.blocks, problem.span
+        up, down, waits = state.fixed.up, state.fixed.down, state.synchronous
+        before = {index: state.q[index].clone() for index in state.z}
+        if not waits:
+            take_from_below(problem, state)
+        if not problem.is_last:
+            (state.p[span.stop - 1],) = down.receive(state.iteration, waits)
+        loss = self._output(problem, state) if problem.is_last else 0.0
+        for index in reversed(range(span.start, min(span.stop, len(blocks) - 1))):
             self._hidden(problem, state, index)
-        extra = measures(problem, state, before)
+        # stages without a neighbour call too: what will arrive is asked for in the same breath
+        down.send(state.iteration, waits, [] if problem.is_first else [state.p[span.start - 1]])
+        top = span.stop - 1
+        up.send(state.iteration, waits, [] if problem.is_last else [state.q[top], dual(problem, state, top)])
+        if waits:
+            take_from_below(problem, state)
+        loss, extra = measures(problem, state, before, loss)
         if self.config.resync and state.iteration % self.config.resync == 0:
             state = embedded(problem, state.fixed, state.weights, state.nu, state.rho, state.iteration)
         return state, StepInfo(loss, extra)
 
+    def finish(self, problem: Problem, state: AdmmState) -> None:
+        """Receives what is still under way. Called once by every rank, after the last iteration."""
+        state.fixed.up.drain()
+        state.fixed.down.drain()
+
     def _output(self, problem: Problem, state: AdmmState) -> float:
-        """p, W, b and z of the output block; the mean loss of the embeddings' scores as they were."""
-        blocks, fixed, settings = problem.model.blocks, state.fixed, state.fixed.settings
+        """p, W, b and z of the output block; this part's share of the mean loss of the embeddings' scores before."""
+        blocks, settings, head = problem.model.blocks, state.fixed.settings, state.fixed.head
+        assert head is not None
+        assert state.scores is not None
         index, task = len(blocks) - 1, problem.model.task
         block, name, k = blocks[-1], f"block{len(blocks) - 1}", problem.facts.num_train
         c = CURVATURE[task] / k
         weight, bias = state.weights[f"{name}.weight"], state.weights.get(f"{name}.bias")
-        t = fixed.head.apply(lambda _: state.p[-1])
-        own = loss_sum(task, transform(t, weight, bias), problem.targets)
-        (loss,) = sum_over(problem.grid.parts, t.new_tensor(own, dtype=torch.float64))
+        t = head.apply(state.p.__getitem__)
+        loss = loss_sum(task, transform(t, weight, bias), problem.targets)
         misfit = transform(t, weight, bias) - state.scores
-        ((_, pull),) = fixed.head.message(c * state.nu * misfit, weight.t())
+        ((_, pull),) = head.message(c * state.nu * misfit, weight.t())
         self._copy(problem, state, index, weight, pull)
-        t = fixed.head.apply(lambda _: state.p[-1])
+        t = head.apply(state.p.__getitem__)
         rows = t.new_full((t.size(0),), c)
         missing = state.scores - transform(t, weight, bias)
         data, squares = summed(problem, t, rows, c * missing, centred=block.bias)
@@ -127,7 +155,7 @@ class AdmmSolver:
         a = transform(t, state.weights[f"{name}.weight"], state.weights.get(f"{name}.bias"))
         # (1/k) loss + nu c / 2 |z - a|^2, times k
         state.scores = loss_prox(task, a, problem.targets, state.nu * CURVATURE[task], state.scores)
-        return float(loss) / k
+        return loss / k
 
     def _hidden(self, problem: Problem, state: AdmmState, index: int) -> None:
         """p, W, b, z, q and the dual of one block below the output."""
@@ -135,6 +163,7 @@ class AdmmSolver:
         c, nu, rho = fixed.masses[index], state.nu, state.rho
         weight, bias = state.weights[f"{name}.weight"], state.weights.get(f"{name}.bias")
         if index == 0:
+            assert fixed.system is not None
             z = problem.inputs.matmul(weight)
             r = (state.z[0] - (z if bias is None else z.add_(bias))).mul_(c[:, None])
             cross, shift = fixed.system.cross(r)
@@ -183,33 +212,66 @@ def summed(problem: Problem, t: Tensor, c: Tensor, r: Tensor, *, centred: bool) 
 
 def dual(problem: Problem, state: AdmmState, index: int) -> Tensor:
     """u of ``p_{l+1} = q_l``: ``nu (q - f(z))``, which is what the last update of q left."""
+    if index < problem.span.start:
+        assert state.sent_dual is not None
+        return state.sent_dual
     f = activate(state.z[index], problem.model.blocks[index].activation)
     return (state.q[index] - f).mul_(state.nu)
+
+
+def make_links(problem: Problem, staleness: int) -> tuple[Channel, Channel]:
+    """The ways up and down between this stage and its neighbours. Nothing is sent yet."""
+    blocks, span, grid = problem.model.blocks, problem.span, problem.grid
+    staleness = staleness if grid.num_stages > 1 else 0
+    below, above = grid.stage - 1, grid.stage + 1
+    from_below = () if problem.is_first else ((below, blocks[span.start].in_channels),) * 2
+    from_above = () if problem.is_last else ((above, blocks[span.stop].in_channels),)
+    up = Route(from_below, () if problem.is_last else (above, above))
+    down = Route(from_above, () if problem.is_first else (below,))
+    rows = problem.propagation.num_nodes
+    first, second = (Channel(grid.stages, route, staleness, rows, problem.targets) for route in (up, down))
+    return first, second
+
+
+def take_from_below(problem: Problem, state: AdmmState) -> None:
+    """q and u of the block below this stage, as of this iteration or of ``staleness`` ones ago."""
+    if not problem.is_first:
+        q, state.sent_dual = state.fixed.up.receive(state.iteration, state.synchronous)
+        state.q[problem.span.start - 1] = q
 
 
 def embedded(
     problem: Problem, fixed: Fixed, weights: Weights, nu: float, rho: float, iteration: int = 0
 ) -> AdmmState:
-    """The state whose embeddings are those of the network: all residuals and duals are zero."""
-    blocks = problem.model.blocks
-    z: list[Tensor] = []
-    q: list[Tensor] = []
-    for index, block in enumerate(blocks[:-1]):
+    """The state whose embeddings are those of the network: all residuals and duals are zero. Called by every rank;
+    sends activations to the stage above."""
+    blocks, span = problem.model.blocks, problem.span
+    route = upward(blocks, problem.bounds, problem.grid.stage)
+    channel = Channel(
+        problem.grid.stages, route, 0, problem.propagation.num_nodes, problem.targets, purpose="setup"
+    )
+    z: dict[int, Tensor] = {}
+    q: dict[int, Tensor] = dict(zip([span.start - 1], channel.receive(0, True), strict=False))
+    for index in range(span.start, min(span.stop, len(blocks) - 1)):
         weight, bias = weights[f"block{index}.weight"], weights.get(f"block{index}.bias")
         if index == 0:
             found = problem.inputs.matmul(weight)
             found = found if bias is None else found.add_(bias)
         else:
-            found = transform(propagate(block, problem.propagation, q[-1]), weight, bias)
-        z.append(found)
-        q.append(activate(found, block.activation))
-    q = [
-        value.clone() if value is z[index] else value for index, value in enumerate(q)
-    ]  # of identity activations
-    name = f"block{len(blocks) - 1}"
-    t = fixed.head.apply(lambda _: q[-1])
-    scores = transform(t, weights[f"{name}.weight"], weights.get(f"{name}.bias"))
-    return AdmmState(fixed, weights, z, q, [value.clone() for value in q], scores, nu, rho, iteration)
+            found = transform(propagate(blocks[index], problem.propagation, q[index - 1]), weight, bias)
+        z[index], q[index] = found, activate(found, blocks[index].activation)
+        q[index] = found.clone() if q[index] is found else q[index]  # an identity gives back what it took
+    scores = None
+    if fixed.head is not None:
+        name = f"block{len(blocks) - 1}"
+        scores = transform(
+            fixed.head.apply(q.__getitem__), weights[f"{name}.weight"], weights.get(f"{name}.bias")
+        )
+    channel.send(0, True, [] if problem.is_last else [q[span.stop - 1]])
+    channel.drain()
+    p = {index: value.clone() for index, value in q.items()}
+    nothing = None if problem.is_first else torch.zeros_like(q[span.start - 1])
+    return AdmmState(fixed, weights, z, q, p, nothing, scores, nu, rho, iteration)
 
 
 def _apply(state: AdmmState, name: str, update: Update) -> None:
