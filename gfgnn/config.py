@@ -92,6 +92,7 @@ class AdmmConfig:
     nu: float = 1.0  #: penalty of what a layer does not fit, in units of the loss's curvature
     rho: float = 1.0  #: penalty of copies that differ, p from q
     over_relaxation: float = 1.0  #: 1 none; up to 1.9 (Boyd et al. 2011, section 3.4.3)
+    inside: str = "admm"  #: what works inside a stage: admm, between all layers | target, the block solver
     resync: int = 0  #: every so many iterations the embeddings are set to the network's own; 0 never
     prox: float = 0.001  #: proximal term of the weights, relative to the mean diagonal of their Gram matrix
     node_weights: str = "auto"  #: mass | uniform | auto
@@ -107,6 +108,7 @@ class AdmmConfig:
                 raise InputError(f"{name} must be above 0; got {getattr(self, name)!r}.")
             check_at_least(name, getattr(self, name), 0.0)
         check_between("over_relaxation", self.over_relaxation, 0.1, 1.9)
+        check_choice("inside", self.inside, ("admm", "target"))
         check_count("resync", self.resync, 0)
         check_at_least("prox", self.prox, 0.0)
         self.as_target()  # checks the others

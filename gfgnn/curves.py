@@ -18,9 +18,11 @@ def draw_curves(results: list[Result]) -> bytes:
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
-    figure = Figure(figsize=(10, 6.4), layout="constrained")
+    split = [result for result in results if {"primal", "dual"} <= set(result.history[0]["extra"])]
+    rows = 3 if split else 2
+    figure = Figure(figsize=(10, 3.2 * rows), layout="constrained")
     FigureCanvasAgg(figure)  # no window system, and none of pyplot's global state
-    axes = figure.subplots(2, 2, sharex="col", sharey="row")
+    axes = figure.subplots(rows, 2, sharex="col", sharey="row")
     first = results[0]
     config = first.model.config
     figure.suptitle(
@@ -31,6 +33,8 @@ def draw_curves(results: list[Result]) -> bytes:
         for column, x in enumerate(("iteration", "seconds")):
             _draw_scores(axes[0][column], result, x)
             _draw_losses(axes[1][column], result, x)
+            if result in split:
+                _draw_residuals(axes[2][column], result, x)
     _label(axes, SCORES[first.model.task], logarithmic=len(results) > 1)
     buffer = io.BytesIO()
     figure.savefig(buffer, format="png", dpi=130)
@@ -49,6 +53,10 @@ def _draw_scores(axis: Any, result: Result, x: str) -> None:
         if points:
             label = f"{LABELS[name]}, {key}"
             axis.plot(*zip(*points, strict=True), color=colour, alpha=0.95, label=label, **style)
+    points = [(line[x], line["extra"].get("auxiliary_val")) for line in result.history]
+    if points := [point for point in points if point[1] is not None]:
+        label = f"{LABELS[name]}, val of the embeddings"
+        axis.plot(*zip(*points, strict=True), color=colour, alpha=0.5, lw=1.9, label=label)
     best = next(line for line in lines if line["iteration"] == result.best_iteration)
     if best["val"] is not None:
         axis.plot(best[x], best["val"], "o", color=colour, ms=6, mec="white", mew=1.2, zorder=5)
@@ -64,14 +72,25 @@ def _draw_losses(axis: Any, result: Result, x: str) -> None:
             axis.plot(*zip(*points, strict=True), color=colour, label=label, **style)
 
 
+def _draw_residuals(axis: Any, result: Result, x: str) -> None:
+    colour = COLOURS[result.config.solver]
+    for key, style in (("primal", {"lw": 1.9}), ("dual", {"ls": "--", "lw": 1.2})):
+        points = [(line[x], line["extra"][key]) for line in result.history if line["extra"][key] > 0]
+        if points:
+            axis.plot(*zip(*points, strict=True), color=colour, label=f"{key} residual", **style)
+
+
 def _label(axes: Any, score: str, *, logarithmic: bool) -> None:
     from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 
     axes[0][0].set_ylabel(score)
     axes[1][0].set_ylabel("mean loss")
     axes[1][0].set_yscale("log")
-    axes[1][0].set_xlabel("iterations")
-    axes[1][1].set_xlabel("training seconds")
+    if len(axes) > 2:
+        axes[2][0].set_ylabel("residual")
+        axes[2][0].set_yscale("log")
+    axes[-1][0].set_xlabel("iterations")
+    axes[-1][1].set_xlabel("training seconds")
     for axis in axes.flat:
         axis.grid(color="0.9", lw=0.8)
         axis.set_axisbelow(True)

@@ -126,6 +126,15 @@ def make_solver(config: TrainConfig, model: Model) -> Solver:
 
         return AdamSolver(config.adam, model.config.family)
     if config.solver == "admm":
+        if config.admm.inside == "target":
+            if config.staleness:
+                raise InputError(
+                    "solver admm with the block solver inside its stages lets them wait for each other; got staleness "
+                    f"{config.staleness}."
+                )
+            from gfgnn.solver.admm.coupled import CoupledSolver
+
+            return CoupledSolver(config.admm, config.iters)
         from gfgnn.solver.admm import AdmmSolver
         from gfgnn.solver.admm.solver import check_admm
 

@@ -100,6 +100,7 @@ def train_command(
     nu: Annotated[float | None, _option(ADMM, "Penalty of what a layer does not fit (1).")] = None,
     rho: Annotated[float | None, _option(ADMM, "Penalty of copies that differ (1).")] = None,
     over_relaxation: Annotated[float | None, _option(ADMM, "1 for none, up to 1.9 (1).")] = None,
+    inside: Annotated[str | None, _option(ADMM, "Within a stage: admm, or target (admm).")] = None,
     resync: Annotated[
         int | None, _option(ADMM, "Embeddings set to the network's own every so often (never).")
     ] = None,
@@ -143,7 +144,7 @@ def train_command(
         ),
         "target": o.given(step=step, node_weights=node_weights, **numbers),
         "admm": o.given(
-            nu=nu, rho=rho, over_relaxation=over_relaxation, resync=resync, node_weights=node_weights,
+            nu=nu, rho=rho, over_relaxation=over_relaxation, inside=inside, resync=resync, node_weights=node_weights,
             **{name: value for name, value in numbers.items() if name.startswith(("ridge", "dropout"))},
         ),
         "adam": o.given(lr=lr, weight_decay=weight_decay, dropout=dropout, batch_norm=batch_norm),

@@ -93,7 +93,8 @@ class AdmmSolver:
             "dropout_output",
         )
         penalties = {
-            name: getattr(self.config, name) for name in ("nu", "rho", "over_relaxation", "prox", "resync")
+            name: getattr(self.config, name)
+            for name in ("inside", "nu", "rho", "over_relaxation", "prox", "resync")
         }
         return penalties | {name: getattr(settings, name) for name in names}
 
@@ -196,7 +197,7 @@ class AdmmSolver:
         """p of block ``index``, from the gradient ``pull`` of its fit, not yet over the node weights. q and z of the
         block below have not changed since their dual was left."""
         c = state.fixed.masses[index - 1]
-        pull = pull * torch.where(c > 0, 1.0 / c.clamp(min=torch.finfo(c.dtype).tiny), 0.0)[:, None]
+        pull = pull * inverse_of(c)[:, None]
         p, q = state.p[index - 1], state.q[index - 1]
         state.p[index - 1] = copy_step(
             p, q, dual(problem, state, index - 1), pull, weight, state.nu, state.rho
@@ -208,6 +209,11 @@ def summed(problem: Problem, t: Tensor, c: Tensor, r: Tensor, *, centred: bool) 
     own = moment_sums(t, c, r, centred=centred)
     *sums, squares = sum_over(problem.grid.parts, *own, (c @ t.square()).double())
     return moments_from(sums), squares
+
+
+def inverse_of(c: Tensor) -> Tensor:
+    """``1 / c`` where a node weighs anything, else 0."""
+    return torch.where(c > 0, 1.0 / c.clamp(min=torch.finfo(c.dtype).tiny), 0.0)
 
 
 def dual(problem: Problem, state: AdmmState, index: int) -> Tensor:
