@@ -1,0 +1,29 @@
+"""The ADMM benchmark end to end, on a small graph."""
+
+from __future__ import annotations
+
+import importlib
+import json
+from pathlib import Path
+
+import pytest
+
+FOLDER = Path(__file__).resolve().parents[2] / "benchmarks"
+
+
+def test_run_and_report(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.syspath_prepend(str(FOLDER))
+    admm = importlib.import_module("admm")
+    data = "synthetic:nodes=200,classes=3,features=8"
+    cases = {"two": (data, "gcn", 2, 5, admm.DEEP, 1), "coupled": (data, "gcnii", 2, 5, admm.COUPLED, 2)}
+    monkeypatch.setattr(admm, "CASES", cases)
+    small = ["--results", str(tmp_path / "lines.jsonl"), "--seeds", "2", "--iters", "4"]
+    admm.main(["run", "--cases", "two", "coupled", *small])
+    lines = [json.loads(line) for line in (tmp_path / "lines.jsonl").read_text().splitlines()]
+    assert [line["solver"] for line in lines] == ["admm", "target"] * 4
+    assert [line["stages"] for line in lines] == [1] * 4 + [2, 1] * 2
+    capsys.readouterr()
+    admm.main(["report", *small])
+    assert len(capsys.readouterr().out.splitlines()) == 2 + 4
