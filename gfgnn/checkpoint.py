@@ -13,10 +13,12 @@ from torch import Tensor
 from gfgnn._version import __version__
 from gfgnn.checks import InputError
 from gfgnn.config import ModelConfig
+from gfgnn.graph.fingerprint import fingerprint
+from gfgnn.graph.graph import Graph
 from gfgnn.model.build import Model, model_from_dict
 from gfgnn.toml import from_mapping
 
-MODEL_FILE = "model.safetensors"
+MODEL_FILE, EMBEDDINGS_FILE = "model.safetensors", "embeddings.safetensors"
 METADATA_KEY = "gfgnn"
 
 
@@ -83,6 +85,49 @@ def load_model(path: str | os.PathLike[str]) -> tuple[Model, dict[str, Tensor]]:
         raise InputError(f"{file} is damaged or not a safetensors file: {error}.") from None
     _check_shapes(model, weights, file)
     return model, weights
+
+
+def save_embedding_scores(path: str | os.PathLike[str], scores: Tensor, graph: Graph) -> None:
+    """Stores what embeddings say of the nodes of one graph, and which graph that is."""
+    import safetensors.torch
+
+    metadata = {
+        "format": "pt",
+        METADATA_KEY: json.dumps({"fingerprint": fingerprint(graph), "graph": graph.name}),
+    }
+    atomic_write(path, safetensors.torch.save({"scores": scores.contiguous()}, metadata=metadata))
+
+
+def load_embedding_scores(path: str | os.PathLike[str], graph: Graph) -> Tensor:
+    """The scores ``[N, C]`` that a run's folder holds for ``graph``.
+
+    Raises:
+        InputError: the folder has none, or they are another graph's.
+    """
+    import safetensors
+
+    path = Path(path)
+    file = (path if path.is_dir() else path.parent) / EMBEDDINGS_FILE
+    if not file.is_file():
+        raise InputError(
+            f"{file} does not exist: only --solver admm on one device leaves embeddings, with --out DIR."
+        )
+    try:
+        with safetensors.safe_open(file, framework="pt") as content:
+            about, scores = json.loads(content.metadata()[METADATA_KEY]), content.get_tensor("scores")
+    except (KeyError, TypeError, safetensors.SafetensorError, json.JSONDecodeError, OSError) as error:
+        raise InputError(f"{file} is damaged or was not written by gfgnn: {error}.") from None
+    check_same_graph(about["fingerprint"], about["graph"], graph)
+    return scores
+
+
+def check_same_graph(found: str, name: str, graph: Graph) -> None:
+    """Raises :class:`InputError` unless embeddings of the graph ``name`` belong to ``graph``."""
+    if found != fingerprint(graph):
+        raise InputError(
+            f"The embeddings are those of the nodes of {name}; {graph.name} has other nodes or edges. Predict it with "
+            "the network, without transductive."
+        )
 
 
 def _check_shapes(model: Model, weights: dict[str, Tensor], file: Path) -> None:

@@ -42,6 +42,7 @@ class Outcome:
     interrupted: bool
     diverged: bool
     notes: list[str] = field(default_factory=list)
+    embedding_scores: Tensor | None = None
 
 
 class Run:
@@ -83,6 +84,7 @@ class Run:
         self.lowest_val_loss = math.inf
         self.best: dict[str, Any] | None = None
         self.best_weights: dict[str, Tensor] = {}
+        self.best_embedding_scores: Tensor | None = None
         self.last: dict[str, Any] | None = None
         self.last_weights: dict[str, Tensor] = {}
         self.interrupted = self.diverged = False
@@ -150,10 +152,17 @@ class Run:
         val = record["val"]
         if self.best is None or val is None or val > self.best["val"]:
             self.best, self.best_weights = record, weights
+            self._keep_embedding_scores()
             self.improved = record["iteration"]
         if record["val_loss"] is not None and record["val_loss"] < self.lowest_val_loss:
             self.lowest_val_loss = record["val_loss"]
             self.improved = record["iteration"]
+
+    def _keep_embedding_scores(self) -> None:
+        """Of solvers that have embeddings beside the network's own, where one rank has them all."""
+        scores = getattr(self.solver, "embedding_scores", None)
+        if scores is not None and self.problem.grid.world.size == 1:
+            self.best_embedding_scores = scores(self.problem, self.state).detach().cpu().clone()
 
     def _finished(self, iteration: int) -> bool:
         world = self.problem.grid.world
@@ -192,6 +201,7 @@ class Run:
             interrupted=self.interrupted,
             diverged=self.diverged,
             notes=self.notes,
+            embedding_scores=self.best_embedding_scores,
         )
 
 

@@ -11,7 +11,15 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, TextIO
 
-from gfgnn.checkpoint import MODEL_FILE, WriteError, atomic_write, jsonable, save_model
+from gfgnn.checkpoint import (
+    EMBEDDINGS_FILE,
+    MODEL_FILE,
+    WriteError,
+    atomic_write,
+    jsonable,
+    save_embedding_scores,
+    save_model,
+)
 from gfgnn.checks import InputError
 from gfgnn.curves import draw_curves
 from gfgnn.result import Result
@@ -26,7 +34,9 @@ CONFIG_FILE, METRICS_FILE, RESULT_FILE, CURVES_FILE = (
 )
 ADAM_METRICS_FILE, BOARD_FOLDER = "metrics_adam.jsonl", "tensorboard"
 TIMELINE_FILE, TRACE_FILE, LOGS_FOLDER = "timeline.png", "timeline.json", "ranks"
-OUTPUTS = (METRICS_FILE, RESULT_FILE, CURVES_FILE, MODEL_FILE, ADAM_METRICS_FILE, TIMELINE_FILE, TRACE_FILE)
+OUTPUTS = (
+    METRICS_FILE, RESULT_FILE, CURVES_FILE, MODEL_FILE, EMBEDDINGS_FILE, ADAM_METRICS_FILE, TIMELINE_FILE, TRACE_FILE,
+)  # fmt: skip
 
 
 class RunFolder:
@@ -115,6 +125,8 @@ class RunFolder:
             contents[TIMELINE_FILE] = lambda: draw_timeline(result.ranks)
             contents[TRACE_FILE] = lambda: json.dumps(chrome_trace(result.ranks)).encode()
         writes = [lambda: save_model(self.path / MODEL_FILE, result.model, result.weights)]
+        if (scores := result.embedding_scores) is not None:
+            writes.append(lambda: save_embedding_scores(self.path / EMBEDDINGS_FILE, scores, result.graph))
         writes += [partial(_write, self.path / name, make) for name, make in contents.items()]
         failed: list[WriteError] = []
         for write in writes:

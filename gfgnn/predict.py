@@ -10,13 +10,17 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from gfgnn.checkpoint import atomic_write, load_model
+from gfgnn.checkpoint import atomic_write, check_same_graph, load_embedding_scores, load_model
 from gfgnn.checks import InputError, check_device
 from gfgnn.forward import forward
+from gfgnn.graph.fingerprint import fingerprint
 from gfgnn.graph.graph import Graph
 from gfgnn.model.build import Model
 from gfgnn.problem import prepare
 from gfgnn.result import Result
+
+#: A training result, the folder of a run (or a file in it), or a network with weights.
+Trained = Result | str | os.PathLike[str] | tuple[Model, dict[str, Tensor]]
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -45,20 +49,25 @@ class Predictions:
 
 
 def predict(
-    trained: Result | str | os.PathLike[str] | tuple[Model, dict[str, Tensor]],
+    trained: Trained,
     graph: Graph,
     *,
     device: str = "cpu",
+    transductive: bool = False,
 ) -> Predictions:
     """Runs a trained network on ``graph``, which needs no labels.
 
     Args:
         trained: a training result, the folder of a run (or its ``model.safetensors``), or a network with weights.
+        transductive: take what the best iterate's embeddings say of the nodes that it was trained on, in place of a
+            run of the network; for results of solvers that have embeddings of their own (``admm``), and for that graph only.
 
     Raises:
         InputError: the graph has other features or more classes than the network was trained on, or the device is
             not there.
     """
+    if transductive:
+        return _of_embeddings(trained, graph)
     if isinstance(trained, Result):
         model, weights = trained.model, trained.weights
     elif isinstance(trained, tuple):
@@ -71,6 +80,27 @@ def predict(
     with torch.inference_mode():
         problem = prepare(model, _unlabelled(graph, model), dtype=dtype, device=device)
         scores = forward(problem, {name: value.to(device) for name, value in weights.items()}).cpu()
+    return _predictions(model, graph, scores)
+
+
+def _of_embeddings(trained: Trained, graph: Graph) -> Predictions:
+    if isinstance(trained, tuple):
+        raise InputError(
+            "transductive predictions need a training result or a run's folder; got a network alone."
+        )
+    if not isinstance(trained, Result):
+        return _predictions(load_model(trained)[0], graph, load_embedding_scores(trained, graph))
+    if trained.embedding_scores is None:
+        raise InputError(
+            f"solver {trained.config.solver} left no embeddings; only admm on one device does. Predict with the "
+            "network, without transductive."
+        )
+    check_same_graph(fingerprint(trained.graph), trained.graph.name, graph)
+    return _predictions(trained.model, graph, trained.embedding_scores)
+
+
+def _predictions(model: Model, graph: Graph, scores: Tensor) -> Predictions:
+    """What scores ``[N, C]`` mean for the model's task."""
     ids = torch.arange(graph.num_nodes) if graph.node_ids is None else graph.node_ids
     if model.task == "regression":
         return Predictions(node_id=ids, value=scores)

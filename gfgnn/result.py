@@ -41,6 +41,8 @@ class Result:
         ranks: what each rank of a grid reports: ``rank``, ``part``, ``stage``, ``nodes``, ``halo`` (rows), ``blocks``,
             ``peak_rss_bytes``, ``step_seconds``, ``traffic`` (messages, bytes and seconds of waiting by purpose).
         plan: who did what on a grid.
+        embedding_scores: ``[N, C]`` scores that the best iterate's embeddings give this graph's nodes, of solvers that
+            have such (``admm``), trained on one device; else None. See :func:`gfgnn.predict`.
     """
 
     model: Model
@@ -66,6 +68,7 @@ class Result:
     notes: tuple[str, ...] = ()
     ranks: tuple[dict[str, Any], ...] = ()
     plan: Plan | None = None
+    embedding_scores: Tensor | None = None
 
     def __repr__(self) -> str:
         config = self.model.config

@@ -179,6 +179,7 @@ def _result(
         notes=tuple(outcome.notes),
         ranks=tuple(ranks or ()),
         plan=plan,
+        embedding_scores=None if outcome.embedding_scores is None else outcome.embedding_scores.clone(),
     )
 
 

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-from gfgnn.checkpoint import save_model
+from gfgnn.checkpoint import EMBEDDINGS_FILE, save_embedding_scores, save_model
 from gfgnn.checks import InputError
 from gfgnn.config import ModelConfig, TrainConfig
 from gfgnn.data import load
@@ -88,3 +88,33 @@ def test_a_graph_where_the_last_class_does_not_occur(graph: Graph) -> None:
 def test_devices_that_are_not_there(graph: Graph, device: str) -> None:
     with pytest.raises(InputError, match="device"):
         predict(train(MODEL, graph, CONFIG), graph, device=device)
+
+
+def test_transductive_predictions_are_those_of_the_embeddings(tmp_path: Path) -> None:
+    """From the result and from the folder, for that graph only."""
+    graph = load("synthetic:nodes=200,classes=3,features=8,noise=1.5")
+    model = ModelConfig(family="gcn", layers=2, hidden=8)
+    result = train(model, graph, TrainConfig(solver="admm", iters=25))
+    found = predict(result, graph, transductive=True)
+    assert found.prediction is not None
+    right = (found.prediction == graph.y)[graph.test_mask].double().mean()
+    line = result.history[result.best_iteration - 1]
+    assert float(right) == pytest.approx(line["extra"]["auxiliary_test"])
+    assert not torch.equal(found.probability, predict(result, graph).probability)  # type: ignore[arg-type]
+    save_model(tmp_path / "model.safetensors", result.model, result.weights)
+    assert result.embedding_scores is not None
+    save_embedding_scores(tmp_path / EMBEDDINGS_FILE, result.embedding_scores, graph)
+    again = predict(tmp_path, graph, transductive=True)
+    torch.testing.assert_close(again.probability, found.probability)
+    other = load("synthetic:nodes=200,classes=3,features=8,noise=1.5,seed=9")
+    for trained in (result, tmp_path):
+        with pytest.raises(InputError, match="other nodes or edges"):
+            predict(trained, other, transductive=True)
+    plain = train(model, graph, TrainConfig(iters=2))
+    with pytest.raises(InputError, match="solver target left no embeddings"):
+        predict(plain, graph, transductive=True)
+    with pytest.raises(InputError, match="network alone"):
+        predict((result.model, result.weights), graph, transductive=True)
+    (tmp_path / EMBEDDINGS_FILE).unlink()
+    with pytest.raises(InputError, match="does not exist"):
+        predict(tmp_path, graph, transductive=True)

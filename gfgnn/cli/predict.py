@@ -22,6 +22,9 @@ def predict_command(
     symmetrise: o.Symmetrise = None,
     max_year: o.MaxYear = None,
     device: Annotated[str, typer.Option(help="cpu or cuda.")] = "cpu",
+    transductive: Annotated[
+        bool, typer.Option("--transductive", help="By the embeddings of --solver admm, for its own graph.")
+    ] = False,
     out: Annotated[
         Path, typer.Option(help="File for node_id, prediction and probability (or value).")
     ] = Path("predictions.npz"),
@@ -38,7 +41,7 @@ def predict_command(
         name=data, root=root, features=features, normalise=normalise, symmetrise=symmetrise, max_year=max_year
     )
     graph = o.load_graph({**_trained_on(model, everything=data is None), **given})
-    predictions = predict(network, graph, device=device)
+    predictions = predict(model if transductive else network, graph, device=device, transductive=transductive)
     predictions.save(out)
     print(f"{predictions.node_id.numel():,} predictions for {graph.name} written to {out}")
 

@@ -18,7 +18,7 @@ from gfgnn.model.wiring import is_chain
 from gfgnn.ops.prox import activation_prox
 from gfgnn.ops.ridge import Moments, moment_sums, moments_from
 from gfgnn.problem import Problem
-from gfgnn.solver.admm.measures import measures
+from gfgnn.solver.admm.measures import auxiliary_scores, measures
 from gfgnn.solver.admm.state import AdmmState, Fixed, Weights
 from gfgnn.solver.admm.updates import activation_step, copy_step, weight_step
 from gfgnn.solver.auto import Settings, resolve
@@ -97,6 +97,10 @@ class AdmmSolver:
             for name in ("inside", "nu", "rho", "over_relaxation", "prox", "resync")
         }
         return penalties | {name: getattr(settings, name) for name in names}
+
+    def embedding_scores(self, problem: Problem, state: AdmmState) -> Tensor:
+        """Scores ``[N, C]`` of this part's nodes from the embeddings; called by every part of the last stage."""
+        return auxiliary_scores(problem, state)
 
     def _settings(self, problem: Problem) -> Settings:
         return resolve(self.config.as_target(), problem.model, problem.facts)
