@@ -60,7 +60,8 @@ def predict(
     Args:
         trained: a training result, the folder of a run (or its ``model.safetensors``), or a network with weights.
         transductive: take what the best iterate's embeddings say of the nodes that it was trained on, in place of a
-            run of the network; for results of solvers that have embeddings of their own (``admm``), and for that graph only.
+            run of the network; for results of solvers that have embeddings of their own (``admm``), and for that
+            graph only.
 
     Raises:
         InputError: the graph has other features or more classes than the network was trained on, or the device is
