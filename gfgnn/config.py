@@ -134,7 +134,7 @@ class PdadmmConfig:
     nu: float = 0.01  #: penalty of what a layer does not fit
     rho: float = 0.01  #: penalty of copies that differ, p from q
     ridge: float = 0.0  #: of all weights; only the authors' program has one
-    nodes: str = "all"  #: whose embeddings are variables: all (the paper) | train (the authors' program)
+    nodes: str = "train"  #: whose embeddings are variables: all (the paper) | train (the authors' program)
     raise_penalties: bool = False  #: nu and rho tenfold, up to 1, when the loss stalls (the authors' program)
     init_std: float = 0.1  #: of the first and the last layer's normal starting weights
     first_curvature: float = 1e-6  #: tau and theta that line searches try first

@@ -52,7 +52,7 @@ def train_command(
     hidden: Annotated[int | None, _option(MODEL, "Columns of the hidden layers (64).")] = None,
     activation: Annotated[str | None, _option(MODEL, "relu, leaky_relu or identity (relu).")] = None,
     solver: Annotated[
-        str | None, _option(TRAIN, "target or admm (without backprop), or adam (target).")
+        str | None, _option(TRAIN, "target, admm or pdadmm-g (without backprop), or adam (target).")
     ] = None,
     iters: Annotated[
         int | None, _option(TRAIN, "Iterations, or epochs of Adam (the solver's own number).")

@@ -31,6 +31,10 @@ class PdadmmSolver:
     order of its updates in :mod:`gfgnn.solver.pdadmm.phases`. R is the *sum* of the cross-entropies of the labelled
     training nodes, as in the authors' program; other tasks take the sum of their losses.
 
+    Rows are all nodes, as the paper writes it, or the labelled training nodes alone (the default), as the authors'
+    program has it: a node without a label has no loss, so its z_L stays at what the network happens to say of it at
+    first, and pulls the weights there.
+
     Greedy layer-wise training (``grow``): layers that have not joined yet are the identity, so the network is that of
     the active layers. When some join, z, q and p of all are set to the network's own embeddings, duals to zero and
     penalties to what they were at first.
