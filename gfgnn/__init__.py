@@ -16,7 +16,7 @@ from gfgnn._version import __version__
 if TYPE_CHECKING:
     from gfgnn.checkpoint import load_model, save_model
     from gfgnn.checks import InputError
-    from gfgnn.config import AdamConfig, AdmmConfig, ModelConfig, TargetConfig, TrainConfig
+    from gfgnn.config import AdamConfig, AdmmConfig, ModelConfig, PdadmmConfig, TargetConfig, TrainConfig
     from gfgnn.data import draw_split, load, save_npz
     from gfgnn.fit import fit
     from gfgnn.graph.graph import Graph
@@ -34,6 +34,7 @@ __all__ = [
     "InputError",
     "Model",
     "ModelConfig",
+    "PdadmmConfig",
     "Predictions",
     "Result",
     "TargetConfig",
@@ -60,6 +61,7 @@ _HOME = {
     "InputError": "gfgnn.checks",
     "Model": "gfgnn.model.build",
     "ModelConfig": "gfgnn.config",
+    "PdadmmConfig": "gfgnn.config",
     "Predictions": "gfgnn.predict",
     "Result": "gfgnn.result",
     "TargetConfig": "gfgnn.config",

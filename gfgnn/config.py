@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass, field
+from itertools import pairwise
 from typing import Any, Literal
 
 from gfgnn.checks import InputError, check_at_least, check_between, check_choice, check_count, check_flag
@@ -11,7 +12,7 @@ FAMILIES = ("gcn", "gcnii", "resgcn", "sage", "sgc", "sign", "rgcn")
 CUSTOM = "custom"  #: what a network from elsewhere calls its family; see gfgnn.from_pyg
 ACTIVATIONS = ("relu", "leaky_relu", "identity")
 NORMS = ("sym", "rw", "none")
-SOLVERS = ("target", "admm", "adam")
+SOLVERS = ("target", "admm", "pdadmm-g", "adam")
 BACKENDS = ("process", "thread")
 PARTITIONERS = ("auto", "pymetis", "metis", "ldg")
 
@@ -38,6 +39,7 @@ class ModelConfig:
     self_loops: bool = True
     alpha: float = 0.1  #: share of the initial representation in each GCNII propagation
     theta: float = 0.5  #: GCNII's identity mapping, beta_l = log(theta / l + 1)
+    mlp_layers: int = 3  #: linear layers of the MLP that SIGN puts on its hops
 
     def __post_init__(self) -> None:
         if self.family != CUSTOM:
@@ -50,6 +52,7 @@ class ModelConfig:
         check_flag("self_loops", self.self_loops)
         check_between("alpha", self.alpha, 0.0, 1.0)
         check_at_least("theta", self.theta, 0.0)
+        check_count("mlp_layers", self.mlp_layers, 2)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -127,6 +130,62 @@ class AdmmConfig:
 
 
 @dataclass(frozen=True, kw_only=True)
+class PdadmmConfig:
+    """Settings of pdADMM-G (Wang et al. 2021, arXiv 2105.09837), see :mod:`gfgnn.solver.pdadmm`."""
+
+    nu: float = 0.01  #: penalty of what a layer does not fit
+    rho: float = 0.01  #: penalty of copies that differ, p from q
+    ridge: float = 0.0  #: of all weights; only the authors' program has one
+    nodes: str = "train"  #: whose embeddings are variables: all (the paper) | train (the authors' program)
+    raise_penalties: bool = False  #: nu and rho tenfold, up to 1, when the loss stalls (the authors' program)
+    init_std: float = 0.1  #: of the first and the last layer's normal starting weights
+    first_curvature: float = 1e-6  #: tau and theta that line searches try first
+    backtrack: float = 2.0  #: what they multiply it by
+    scores_steps: int = 50  #: steps of the proximal map of the loss
+    quantise: bool = False  #: pdADMM-G-Q: p takes the values of a grid only
+    quantise_q: bool = False  #: q too
+    grid_low: float = -1.0
+    grid_high: float = 20.0
+    grid_points: int = 22  #: evenly spaced from grid_low to grid_high
+    grow: str | None = None  #: layers at first, and those from an iteration on: "2,5@200,10@210"; None: all
+
+    def __post_init__(self) -> None:
+        for name in ("nu", "rho", "first_curvature"):
+            check_at_least(name, getattr(self, name), 0.0)
+            if not getattr(self, name) > 0:
+                raise InputError(f"{name} must be above 0; got {getattr(self, name)!r}.")
+        for name in ("ridge", "init_std"):
+            check_at_least(name, getattr(self, name), 0.0)
+        check_choice("nodes", self.nodes, ("all", "train"))
+        check_between("backtrack", self.backtrack, 1.1, 100.0)
+        check_count("scores_steps", self.scores_steps, 1)
+        check_count("grid_points", self.grid_points, 2)
+        for name in ("quantise", "quantise_q", "raise_penalties"):
+            check_flag(name, getattr(self, name))
+        check_at_least("grid_high", self.grid_high, self.grid_low)
+        if self.grid_high == self.grid_low:
+            raise InputError(f"grid_high must be above grid_low; both are {self.grid_low!r}.")
+        self.stages_of_growth()
+
+    def stages_of_growth(self) -> list[tuple[int, int]]:
+        """``(layers, iteration from which there are so many)``, both growing; empty where ``grow`` is None."""
+        if self.grow is None:
+            return []
+        try:
+            pairs = [part.partition("@")[::2] for part in self.grow.split(",")]
+            found = [(int(layers), int(when) if when else 1) for layers, when in pairs]
+        except (AttributeError, ValueError):
+            found = []
+        rising = all(a < c and b < d for (a, b), (c, d) in pairwise(found))
+        if not found or found[0][0] < 2 or found[0][1] != 1 or not rising:
+            raise InputError(
+                f"grow must name numbers of layers, 2 or more and rising, and the iterations they begin at, as in "
+                f"'2,5@200,10@210'; got {self.grow!r}."
+            )
+        return found
+
+
+@dataclass(frozen=True, kw_only=True)
 class AdamConfig:
     """Settings of the backprop baseline. ``None`` takes the published setting of the model's family."""
 
@@ -173,6 +232,7 @@ class TrainConfig:
     timeline: bool = False  #: record when each rank waits for what
     target: TargetConfig = field(default_factory=TargetConfig)
     admm: AdmmConfig = field(default_factory=AdmmConfig)
+    pdadmm: PdadmmConfig = field(default_factory=PdadmmConfig)
     adam: AdamConfig = field(default_factory=AdamConfig)
 
     def __post_init__(self) -> None:

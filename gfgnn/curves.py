@@ -8,8 +8,13 @@ from typing import Any
 
 from gfgnn.result import Result
 
-LABELS = {"target": "gfgnn (no backprop)", "admm": "ADMM (no backprop)", "adam": "Adam (backprop)"}
-COLOURS = {"target": "#0b6e99", "admm": "#5b8c2a", "adam": "#c4572b"}
+LABELS = {
+    "target": "gfgnn (no backprop)",
+    "admm": "ADMM (no backprop)",
+    "pdadmm-g": "pdADMM-G (no backprop)",
+    "adam": "Adam (backprop)",
+}
+COLOURS = {"target": "#0b6e99", "admm": "#5b8c2a", "pdadmm-g": "#8a5aa8", "adam": "#c4572b"}
 SCORES = {"multiclass": "accuracy", "multilabel": "ROC-AUC", "regression": "R²"}
 
 

@@ -140,6 +140,16 @@ def make_solver(config: TrainConfig, model: Model) -> Solver:
 
         check_admm(model)
         return AdmmSolver(config.admm, config.iters, config.staleness)
+    if config.solver == "pdadmm-g":
+        from gfgnn.solver.pdadmm import PdadmmSolver
+        from gfgnn.solver.pdadmm.solver import check_pdadmm
+
+        if config.parts * config.stages > 1:
+            raise InputError(
+                f"solver pdadmm-g runs on one device; got {config.parts} parts x {config.stages} stages."
+            )
+        check_pdadmm(model, config.pdadmm)
+        return PdadmmSolver(config.pdadmm)
     from gfgnn.solver.target import TargetSolver
 
     return TargetSolver(config.target, config.iters, config.staleness)

@@ -52,7 +52,7 @@ def train_command(
     hidden: Annotated[int | None, _option(MODEL, "Columns of the hidden layers (64).")] = None,
     activation: Annotated[str | None, _option(MODEL, "relu, leaky_relu or identity (relu).")] = None,
     solver: Annotated[
-        str | None, _option(TRAIN, "target or admm (without backprop), or adam (target).")
+        str | None, _option(TRAIN, "target, admm or pdadmm-g (without backprop), or adam (target).")
     ] = None,
     iters: Annotated[
         int | None, _option(TRAIN, "Iterations, or epochs of Adam (the solver's own number).")
@@ -97,8 +97,10 @@ def train_command(
     momentum: Annotated[str | None, _option(TARGET, AUTO)] = None,
     step_size: Annotated[str | None, _option(TARGET, AUTO)] = None,
     node_weights: Annotated[str | None, _option(TARGET, "mass, uniform or auto (auto).")] = None,
-    nu: Annotated[float | None, _option(ADMM, "Penalty of what a layer does not fit (1).")] = None,
-    rho: Annotated[float | None, _option(ADMM, "Penalty of copies that differ (1).")] = None,
+    nu: Annotated[
+        float | None, _option(ADMM, "Penalty of what a layer does not fit (1; pdadmm-g 0.01).")
+    ] = None,
+    rho: Annotated[float | None, _option(ADMM, "Penalty of copies that differ (1; pdadmm-g 0.01).")] = None,
     over_relaxation: Annotated[float | None, _option(ADMM, "1 for none, up to 1.9 (1).")] = None,
     inside: Annotated[str | None, _option(ADMM, "Within a stage: admm, or target (admm).")] = None,
     resync: Annotated[
@@ -147,6 +149,7 @@ def train_command(
             nu=nu, rho=rho, over_relaxation=over_relaxation, inside=inside, resync=resync, node_weights=node_weights,
             **{name: value for name, value in numbers.items() if name.startswith(("ridge", "dropout"))},
         ),
+        "pdadmm": o.given(nu=nu, rho=rho),
         "adam": o.given(lr=lr, weight_decay=weight_decay, dropout=dropout, batch_norm=batch_norm),
         "run": o.given(tune=tune, compare_adam=compare_adam, adam_seconds=adam_seconds),
     }  # fmt: skip
@@ -197,6 +200,7 @@ def merge(file: Path | None, given: dict[str, dict[str, Any]]) -> RunConfig:
         **given["train"],
         target=replace(base.train.target, **given["target"]),
         admm=replace(base.train.admm, **given["admm"]),
+        pdadmm=replace(base.train.pdadmm, **given["pdadmm"]),
         adam=replace(base.train.adam, **given["adam"]),
     )
     model = replace(base.model, **given["model"])

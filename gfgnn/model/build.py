@@ -183,8 +183,9 @@ def _sgc(c: ModelConfig, f: int, k: int) -> list[Block]:
 
 
 def _sign(c: ModelConfig, f: int, k: int) -> list[Block]:
-    """Frasca et al. 2020 (GA-MLP): an MLP with one hidden layer more on [X, S X, ..., S^K X]."""
-    return [_block(c, "hops", f, c.hidden, hops=c.layers), _hidden(c, "none"), _output(c, "none", k)]
+    """Frasca et al. 2020 (GA-MLP): an MLP of ``mlp_layers`` linear layers on [X, S X, ..., S^K X]."""
+    hidden = [_hidden(c, "none") for _ in range(c.mlp_layers - 2)]
+    return [_block(c, "hops", f, c.hidden, hops=c.layers), *hidden, _output(c, "none", k)]
 
 
 #: families whose blocks are stored with a network, since its configuration alone does not tell them

@@ -6,16 +6,17 @@ import torch
 from torch import Tensor
 
 
-def activation_prox(a: Tensor, q: Tensor, slope: float) -> Tensor:
-    """``argmin_z (z - a)^2 + (q - f(z))^2``, elementwise, for ``f(z) = z`` where z > 0 and ``slope z`` elsewhere.
+def activation_prox(a: Tensor, q: Tensor, slope: float, weight: float = 1.0) -> Tensor:
+    """``argmin_z weight (z - a)^2 + (q - f(z))^2``, elementwise, ``f(z) = z`` where z > 0 and ``slope z`` elsewhere.
 
     Each branch of f leaves a parabola, whose minimum is cut off at 0 where it lies in the other branch:
-    ``z = max((a + q) / 2, 0)`` and ``z = min((a + slope q) / (1 + slope^2), 0)``; the better of the two is taken. This
-    is the z-subproblem of dlADMM (Wang et al. 2019) with both penalties equal; slope 0 is ReLU, 1 the identity.
+    with weight 1 ``z = max((a + q) / 2, 0)`` and ``z = min((a + slope q) / (1 + slope^2), 0)``; the better of the two
+    is taken. This is the z-subproblem of dlADMM (Wang et al. 2019) with both penalties equal; slope 0 is ReLU, 1 the
+    identity.
     """
-    above = ((a + q) / 2).clamp_(min=0)
-    below = ((a + slope * q) / (1 + slope**2)).clamp_(max=0)
-    gain = (
-        (above - a).square_() + (q - above).square_() - (below - a).square_() - (q - slope * below).square_()
-    )
+    wanted = a if weight == 1.0 else weight * a
+    above = ((wanted + q) / (weight + 1)).clamp_(min=0)
+    below = ((wanted + slope * q) / (weight + slope**2)).clamp_(max=0)
+    near = ((above - a).square_() - (below - a).square_()).mul_(weight)
+    gain = near + (q - above).square_() - (q - slope * below).square_()
     return torch.where(gain <= 0, above, below)
