@@ -59,21 +59,18 @@ def at_full_depth(line: dict[str, Any]) -> float:
 
 
 def report(results: Path) -> None:
-    latest = {(line["case"], line["label"], line["seed"]): line for line in read(results)}
+    latest = {(line["case"], line["label"], line["neurons"], line["seed"]): line for line in read(results)}
     print("| data | network | seeds | neurons | test | published, 10 layers of 500 | seconds in all |")
     print("|---|---|---|---|---|---|---|")
-    for case in dict.fromkeys(case for case, _, _ in latest):
-        for label in ("10 layers", "2 layers"):
-            lines = [line for (c, s, _), line in latest.items() if (c, s) == (case, label)]
-            if lines:
-                found = [100 * at_full_depth(line) for line in lines]
-                spread = f" ± {statistics.stdev(found):.1f}" if len(found) > 1 else ""
-                published = (
-                    f"{100 * PUBLISHED[case]:.1f}" if label == "10 layers" and case in PUBLISHED else ""
-                )
-                seconds = statistics.median(line["seconds"] for line in lines)
-                shown = f"{statistics.mean(found):.1f}{spread} | {published} | {seconds:.1f}"
-                print(f"| {case} | {label} | {len(lines)} | {lines[0]['neurons']} | {shown} |")
+    for case, label, neurons in sorted({key[:3] for key in latest}):
+        lines = [line for key, line in latest.items() if key[:3] == (case, label, neurons)]
+        if lines:
+            found = [100 * at_full_depth(line) for line in lines]
+            spread = f" ± {statistics.stdev(found):.1f}" if len(found) > 1 else ""
+            published = f"{100 * PUBLISHED[case]:.1f}" if label == "10 layers" and case in PUBLISHED else ""
+            seconds = statistics.median(line["seconds"] for line in lines)
+            shown = f"{statistics.mean(found):.1f}{spread} | {published} | {seconds:.1f}"
+            print(f"| {case} | {label} | {len(lines)} | {neurons} | {shown} |")
 
 
 def main(arguments: list[str] | None = None) -> None:

@@ -27,3 +27,18 @@ def test_run_and_report(
     capsys.readouterr()
     admm.main(["report", *small])
     assert len(capsys.readouterr().out.splitlines()) == 2 + 4
+
+
+def test_the_published_variant(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.syspath_prepend(str(FOLDER))
+    pdadmm = importlib.import_module("pdadmm")
+    data = "synthetic:nodes=150,classes=3,features=6"
+    small = ["--results", str(tmp_path / "lines.jsonl"), "--seeds", "2", "--neurons", "8"]
+    pdadmm.main(["run", "--cases", data, "--iters", "4", *small])
+    lines = [json.loads(line) for line in (tmp_path / "lines.jsonl").read_text().splitlines()]
+    assert [line["label"] for line in lines] == ["10 layers", "2 layers"] * 2
+    capsys.readouterr()
+    pdadmm.main(["report", *small])
+    assert len(capsys.readouterr().out.splitlines()) == 2 + 2
