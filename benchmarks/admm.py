@@ -14,7 +14,7 @@ import statistics
 from pathlib import Path
 from typing import Any
 
-from common import HERE, read, run
+from common import HERE, percent, read, run
 
 import gfgnn
 
@@ -74,8 +74,7 @@ def report(results: Path) -> None:
             if not lines:
                 continue
             best, last = (
-                _spread([100 * line[key] for line in lines])
-                for key in ("test_accuracy", "last_test_accuracy")
+                percent([line[key] for line in lines]) for key in ("test_accuracy", "last_test_accuracy")
             )
             at, to_best, each = (
                 statistics.median(line[key] for line in lines)
@@ -84,11 +83,6 @@ def report(results: Path) -> None:
             print(
                 f"| {case} | {label} | {len(lines)} | {best} | {last} | {at:g} | {to_best:.2f} | {1000 * each:.1f} |"
             )
-
-
-def _spread(values: list[float]) -> str:
-    sd = f" ± {statistics.stdev(values):.1f}" if len(values) > 1 else ""
-    return f"{statistics.mean(values):.1f}{sd}"
 
 
 def main(arguments: list[str] | None = None) -> None:

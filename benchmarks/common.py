@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import platform
+import statistics
 import subprocess
 import time
 from functools import cache
@@ -97,6 +98,13 @@ def seconds_to(line: dict[str, Any], accuracy: float, split: str = "test") -> fl
     seconds, place = line["columns"].index("seconds"), line["columns"].index(split)
     reached = (record[seconds] for record in line["curve"] if (record[place] or 0.0) >= accuracy)
     return next(reached, None)
+
+
+def percent(shares: list[float]) -> str:
+    """Mean and standard deviation of accuracies, in percent."""
+    values = [100 * share for share in shares]
+    sd = f" ± {statistics.stdev(values):.1f}" if len(values) > 1 else ""
+    return f"{statistics.mean(values):.1f}{sd}"
 
 
 def _short(value: Any) -> Any:

@@ -15,7 +15,7 @@ import statistics
 from pathlib import Path
 from typing import Any
 
-from common import HERE, read, run
+from common import HERE, percent, read, run
 
 import gfgnn
 
@@ -65,11 +65,10 @@ def report(results: Path) -> None:
     for case, label, neurons in sorted({key[:3] for key in latest}):
         lines = [line for key, line in latest.items() if key[:3] == (case, label, neurons)]
         if lines:
-            found = [100 * at_full_depth(line) for line in lines]
-            spread = f" ± {statistics.stdev(found):.1f}" if len(found) > 1 else ""
+            found = percent([at_full_depth(line) for line in lines])
             published = f"{100 * PUBLISHED[case]:.1f}" if label == "10 layers" and case in PUBLISHED else ""
             seconds = statistics.median(line["seconds"] for line in lines)
-            shown = f"{statistics.mean(found):.1f}{spread} | {published} | {seconds:.1f}"
+            shown = f"{found} | {published} | {seconds:.1f}"
             print(f"| {case} | {label} | {len(lines)} | {neurons} | {shown} |")
 
 

@@ -21,7 +21,7 @@ from typing import Any
 
 import torch
 import torch.nn.functional as F
-from common import HERE, append, commit, machine, read
+from common import HERE, append, commit, machine, percent, read
 from torch import Tensor
 from torch.nn import Linear, Module, ModuleList
 from torch_geometric.nn import GCN2Conv
@@ -186,16 +186,11 @@ def report(results: Path = RESULTS) -> None:
     for case, solver in pairs:
         lines = [line for (c, s, _), line in latest.items() if (c, s) == (case, solver)]
         if lines:
-            best, last = (_spread([100 * line[key] for line in lines]) for key in ("test", "last_test"))
+            best, last = (percent([line[key] for line in lines]) for key in ("test", "last_test"))
             to_best, total = (
                 statistics.median(line[key] for line in lines) for key in ("seconds_to_best", "seconds")
             )
             print(f"| {case} | {solver} | {len(lines)} | {best} | {last} | {to_best:.2f} | {total:.2f} |")
-
-
-def _spread(values: list[float]) -> str:
-    sd = f" ± {statistics.stdev(values):.1f}" if len(values) > 1 else ""
-    return f"{statistics.mean(values):.1f}{sd}"
 
 
 def main(arguments: list[str] | None = None) -> None:

@@ -12,9 +12,10 @@ from torch import Tensor
 from gfgnn.config import PdadmmConfig
 from gfgnn.model.blocks import activate, transform
 from gfgnn.problem import Problem
+from gfgnn.solver.admm.updates import activation_step
 from gfgnn.solver.head import loss_prox
 from gfgnn.solver.pdadmm.state import PdadmmState
-from gfgnn.solver.pdadmm.updates import Grid, activation_step, copy_step, hidden_step, weight_step
+from gfgnn.solver.pdadmm.updates import Grid, copy_step, hidden_step, weight_step
 
 
 def activated(problem: Problem, index: int, z: Tensor) -> Tensor:
@@ -86,13 +87,13 @@ def update_z(problem: Problem, state: PdadmmState, config: PdadmmConfig) -> None
 
 
 def update_q(problem: Problem, state: PdadmmState, config: PdadmmConfig) -> None:
-    """q, exactly."""
+    """q, exactly; on a grid the value nearest to it, which is optimal there, since q's curvature is the same in all
+    directions."""
     grid = grid_of(config, q=True)
     for index, _ in state.links():
         f = activated(problem, index, state.z[index])
-        state.q[index] = activation_step(
-            f, state.p[index], state.u[index], nu=state.nu, rho=state.rho, grid=grid
-        )
+        q = activation_step(f, state.p[index], state.u[index], state.nu, state.rho)
+        state.q[index] = q if grid is None else grid.nearest(q)
 
 
 def update_u(state: PdadmmState) -> None:

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-import torch
 from torch import Tensor
 
 from gfgnn.ops.prox import activation_prox
@@ -97,12 +96,3 @@ def hidden_step(a: Tensor, q: Tensor, z: Tensor, slope: float) -> Tensor:
     The last, proximal term is the paper's (its eq. for z_l, as in dlADMM).
     """
     return activation_prox((a + z).div_(2), q, slope, weight=2.0)
-
-
-def activation_step(
-    f: Tensor, p: Tensor, u: Tensor, *, nu: float, rho: float, grid: Grid | None = None
-) -> Tensor:
-    """q, exactly: ``(nu f(z) + rho p + u) / (nu + rho)``, or the value of the grid nearest to it, which is optimal
-    there, since q's curvature is the same in all directions."""
-    q = torch.add(u, f, alpha=nu).add_(p, alpha=rho).div_(nu + rho)
-    return q if grid is None else grid.nearest(q)
