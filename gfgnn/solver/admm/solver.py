@@ -299,6 +299,6 @@ def check_admm(model: Model) -> None:
     wrong = [b.propagate for b in blocks[1:] if b.propagate not in ("none", "graph") or b.skip is not None]
     if not is_chain(blocks) or wrong:
         raise InputError(
-            f"solver admm trains chains of blocks that take H or S H (families gcn and sign); got family "
-            f"{model.config.family!r}."
+            f"solver admm splits chains of blocks that take H or S H (families gcn and sign); got family "
+            f"{model.config.family!r}. With --inside target it couples stages of any chain."
         )
