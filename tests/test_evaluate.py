@@ -20,7 +20,7 @@ from gfgnn.graph.graph import Graph
 from gfgnn.model.build import Model, build_model
 from gfgnn.problem import prepare
 from gfgnn.shards import make_shards, shard_problem
-from gfgnn.solver.target import block_of
+from gfgnn.solver.state import block_of
 
 GRIDS = [(1, 1), (3, 1), (1, 3), (2, 2)]
 

@@ -105,6 +105,11 @@ class Block:
         return self.in_channels
 
     @property
+    def slope_below(self) -> float:
+        """The slope of the activation where Z is negative: 0 of relu, 1 of the identity."""
+        return {"relu": 0.0, "leaky_relu": self.slope, "identity": 1.0}[self.activation]
+
+    @property
     def num_parts(self) -> int:
         """How many sources stand side by side in T."""
         if self.propagate == "concat":

@@ -18,6 +18,11 @@ from gfgnn.solver.setup import HeadRows
 Weights = dict[str, Tensor]
 
 
+def block_of(name: str) -> int:
+    """The number of the block that a weight belongs to: 12 for ``block12.bias``."""
+    return int(name.split(".")[0].removeprefix("block"))
+
+
 @dataclass(frozen=True, eq=False)
 class Fixed:
     """What never changes in a run.

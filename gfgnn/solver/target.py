@@ -31,7 +31,7 @@ from gfgnn.solver.links import addressed, delay, delayed_share, make_links, rece
 from gfgnn.solver.polar import PolarStep
 from gfgnn.solver.refresh import refresh
 from gfgnn.solver.setup import make_head_rows, node_weights, reference_weights, response, semi_orthogonal
-from gfgnn.solver.state import Activations, Fixed, Logged, TargetState, Update, Weights, rescaled
+from gfgnn.solver.state import Activations, Fixed, Logged, TargetState, Update, Weights, block_of, rescaled
 from gfgnn.solver.sweep import SweepStep
 
 Rule = SweepStep | PolarStep
@@ -128,7 +128,7 @@ class TargetSolver:
         rule.start(state)
         state.iteration += 1
         iteration, synchronous = state.iteration, state.synchronous
-        acts = refresh(problem, state, receive(links.up, state), unit_spread=rule.unit_spread)
+        acts = refresh(problem, state, self._from_below(state), unit_spread=rule.unit_spread)
         links.up.send(
             iteration,
             synchronous,
@@ -143,11 +143,14 @@ class TargetSolver:
         messages = self._from_above(problem, state, acts, rule)
         if messages:
             self._hidden(problem, state, acts, messages, rule)
-            below, initial = messages.get(problem.span.start - 1), messages.get(INITIAL)
-            links.down.send(iteration, synchronous, addressed(links.down, below, initial))
+            self._send_down(problem, state, messages)
         before = rule.finish(problem, state, rms, before)
         state.velocity = {n: w - before[n] for n, w in state.weights.items()}
         return state, info
+
+    def _from_below(self, state: TargetState) -> list[Tensor]:
+        """H of the block below this stage, and H_0 where it is needed; nothing in the first stage."""
+        return receive(state.links.up, state)
 
     def _from_above(
         self, problem: Problem, state: TargetState, acts: Activations, rule: Rule
@@ -164,6 +167,12 @@ class TargetSolver:
         if initial:  # the sum is added to in place; what was received may be another rank's
             messages[INITIAL] = functools.reduce(torch.add, initial[1:], initial[0].clone())
         return messages
+
+    def _send_down(self, problem: Problem, state: TargetState, messages: dict[int, Tensor]) -> None:
+        """Sends what is left for blocks of lower stages."""
+        down = state.links.down
+        below, initial = messages.get(problem.span.start - 1), messages.get(INITIAL)
+        down.send(state.iteration, state.synchronous, addressed(down, below, initial))
 
     def _head(self, problem: Problem, state: TargetState, acts: Activations, rule: Rule) -> Shares:
         """Updates the output block; the messages for the blocks that it takes, ``[N, d]``."""
@@ -267,11 +276,6 @@ def _unscaled(r: Tensor, scale: Tensor, state: TargetState, rule: Rule) -> Tenso
     return r @ rule.inverse(state, diagonal, diagonal).to(r.dtype)
 
 
-def block_of(name: str) -> int:
-    """The number of the block that a weight belongs to: 12 for ``block12.bias``."""
-    return int(name.split(".")[0].removeprefix("block"))
-
-
 def _agree(problem: Problem, state: TargetState, acts: Activations, rule: Rule) -> tuple[int, float, float]:
     """What the last stage measured, told to every rank: in which iteration, loss, rms of H below the output."""
     total = squares = count = 0.0
@@ -305,9 +309,8 @@ def _through_activation(
             z_sign = output - outputs(index - 1)
         for source, factor in block.adds:
             z_sign = torch.sub(z_sign, outputs(source), alpha=factor)
-        slope = block.slope if block.activation == "leaky_relu" else 0.0
         # torch's own elementwise gate: message where z_sign > 0, else slope * message, in one pass
-        r = torch.ops.aten.leaky_relu_backward(message, z_sign, slope, False)
+        r = torch.ops.aten.leaky_relu_backward(message, z_sign, block.slope_below, False)
     own = add_shares(block)[0] if block.skip is None else block.skip
     return r if own == 1.0 else r * own
 

@@ -157,6 +157,17 @@ def slope(p: Problem, state: AdmmState, duals: list[Tensor], name: str) -> Tenso
         return torch.cat([g.flatten() for g in torch.autograd.grad(total, variables)])
 
 
+def test_the_slope_below_zero_is_the_blocks_own() -> None:
+    """PyG's leaky ReLUs have slopes of all sizes."""
+    p = make("gcn", layers=3, hidden=6, activation="leaky_relu")
+    blocks = tuple(replace(block, slope=0.4) for block in p.model.blocks)
+    p = replace(p, model=replace(p.model, blocks=blocks))
+    _, state = started(p, sweeps=0)
+    torch.testing.assert_close(auxiliary_scores(p, state), forward(p, state.weights))
+    values = [state.z[0].clone(), state.q[0].clone()]
+    torch.testing.assert_close(values[1], torch.where(values[0] > 0, values[0], 0.4 * values[0]))
+
+
 @pytest.mark.parametrize("task", ["multiclass", "multilabel", "regression"])
 def test_the_loss_step_is_a_proximal_step(task: str) -> None:
     generator = torch.Generator().manual_seed(0)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -11,17 +12,13 @@ from torch import Tensor
 from gfgnn.config import AdmmConfig
 from gfgnn.exchange.stages import Channel
 from gfgnn.exchange.sums import sum_over
-from gfgnn.model.wiring import INITIAL
 from gfgnn.problem import Problem
 from gfgnn.solver.admm.solver import inverse_of, make_links
 from gfgnn.solver.admm.updates import activation_step
 from gfgnn.solver.base import StepInfo
-from gfgnn.solver.links import addressed, receive
-from gfgnn.solver.refresh import refresh
 from gfgnn.solver.setup import node_weights
-from gfgnn.solver.state import Logged, TargetState
-from gfgnn.solver.sweep import SweepStep
-from gfgnn.solver.target import TargetSolver, _agree, _go_back, _went_wrong
+from gfgnn.solver.state import Activations, TargetState
+from gfgnn.solver.target import Rule, TargetSolver
 
 
 @dataclass(eq=False)
@@ -34,6 +31,7 @@ class Boundary:
         p: this stage's copy of the activations below it; None before the first iteration and in the first stage.
         q, u: the activations at its top that it has agreed to, and their dual; None in the last stage, too.
         q_below, u_below: those of the stage below, as it sent them last.
+        apart: ``|p - q|_c^2`` at the top; NaN in an iteration that went back.
     """
 
     up: Channel
@@ -44,6 +42,7 @@ class Boundary:
     u: Tensor | None = None
     q_below: Tensor | None = None
     u_below: Tensor | None = None
+    apart: float = 0.0
 
     def rescale(self, factor: float) -> None:
         """Follows the gauge, which has multiplied all activations by ``factor``."""
@@ -104,72 +103,68 @@ class CoupledSolver(TargetSolver):
         state.boundary.down.drain()
 
     def step(self, problem: Problem, state: TargetState) -> tuple[TargetState, StepInfo]:
-        """One iteration; see the class."""
+        """One iteration of the block solver, in which the boundaries take part; then q and u go up."""
         assert isinstance(state, CoupledState)
-        rule, links, boundary = SweepStep(), state.links, state.boundary
-        before = state.weights
-        rule.start(state)
-        state.iteration += 1
-        received = receive(links.up, state)
-        if received and boundary.p is None:
-            boundary.p, boundary.q_below = received[0].clone(), received[0].clone()
-            boundary.u_below = torch.zeros_like(received[0])
-        taken = [boundary.p, *received[1:]] if received else received
-        acts = refresh(problem, state, [t for t in taken if t is not None], unit_spread=False)
-        links.up.send(state.iteration, True, addressed(links.up, acts.top(), acts.initial))
-        state.log[state.iteration] = Logged(dict(state.weights), 0, state.scale)
-        known, current, rms = _agree(problem, state, acts, rule)
-        info = StepInfo(current, {"slow": state.slow, "primal": float("nan")})  # where it goes back
-        if _went_wrong(problem, state, known, current):
-            _go_back(problem, state)
+        boundary, scale = state.boundary, state.scale
+        boundary.apart = math.nan
+        _, info = super().step(problem, state)
+        if not math.isnan(boundary.apart):
+            boundary.rescale(scale / state.scale)
+            top = [t for t in (boundary.q, boundary.u) if t is not None]
+            boundary.up.send(state.iteration, True, top)
+            if not problem.is_first:
+                boundary.q_below, boundary.u_below = boundary.up.receive(state.iteration, True)
+        else:  # the safeguard went back, on every rank
             boundary.forget()
-            return state, info
-        top = acts.top()
-        assert top is not None
-        messages = self._from_above(problem, state, acts, rule)
-        apart = 0.0
-        if not problem.is_last:
-            apart = self._agree_on_top(problem, state, top, messages)
-        self._hidden(problem, state, acts, messages, rule)
-        below = messages.get(problem.span.start - 1)
-        links.down.send(state.iteration, True, addressed(links.down, below, messages.get(INITIAL)))
-        if not problem.is_first:
-            self._move_copy(boundary, below)
-            boundary.down.send(state.iteration, True, [t for t in (boundary.p,) if t is not None])
-        if not problem.is_last:
-            boundary.up.send(state.iteration, True, [t for t in (boundary.q, boundary.u) if t is not None])
-        if not problem.is_first:
-            boundary.q_below, boundary.u_below = boundary.up.receive(state.iteration, True)
-        scale = state.scale
-        before = rule.finish(problem, state, rms, before)
-        boundary.rescale(scale / state.scale)
-        state.velocity = {n: w - before[n] for n, w in state.weights.items()}
-        (primal,) = sum_over(
-            problem.grid.world, problem.y.new_tensor(apart, dtype=torch.float64), purpose="control"
-        )
+        apart = problem.y.new_tensor(boundary.apart, dtype=torch.float64)
+        (primal,) = sum_over(problem.grid.world, apart, purpose="control")
         info.extra["primal"] = float(primal) ** 0.5
         return state, info
 
-    def _agree_on_top(
-        self, problem: Problem, state: CoupledState, top: Tensor, messages: dict[int, Tensor]
-    ) -> float:
-        """q and u of this stage's top, and the message for its blocks; ``|p - q|_c^2`` after it."""
-        boundary, nu, rho = state.boundary, self.admm.nu, self.admm.rho
+    def _from_below(self, state: TargetState) -> list[Tensor]:
+        """p in place of the activations of the stage below, which it starts from."""
+        assert isinstance(state, CoupledState)
+        received, boundary = super()._from_below(state), state.boundary
+        if not received:
+            return []
+        if boundary.p is None:
+            boundary.p, boundary.q_below = received[0].clone(), received[0].clone()
+            boundary.u_below = torch.zeros_like(received[0])
+        return [boundary.p, *received[1:]]
+
+    def _from_above(
+        self, problem: Problem, state: TargetState, acts: Activations, rule: Rule
+    ) -> dict[int, Tensor]:
+        """The shift ``q - F(p)`` in place of the message of the stage above; settles q and u."""
+        assert isinstance(state, CoupledState)
+        boundary, nu, rho, top = state.boundary, self.admm.nu, self.admm.rho, acts.top()
+        boundary.apart = 0.0
+        messages = super()._from_above(problem, state, acts, rule)
+        if problem.is_last:
+            return messages
+        assert top is not None
         index = problem.span.stop - 1
         c = state.fixed.masses[index][:, None]
         (p,) = boundary.down.receive(state.iteration, True)
         u = torch.zeros_like(top) if boundary.u is None else boundary.u
         boundary.q = activation_step(top, p, u, nu, rho)
         boundary.u = u + rho * (p - boundary.q)
-        messages[index] = (boundary.q - top) * c
-        return float((c.double() * (p - boundary.q).double().square()).sum())
+        boundary.apart = float((c.double() * (p - boundary.q).double().square()).sum())
+        return messages | {index: (boundary.q - top) * c}
 
-    def _move_copy(self, boundary: Boundary, message: Tensor | None) -> None:
+    def _send_down(self, problem: Problem, state: TargetState, messages: dict[int, Tensor]) -> None:
+        """Also moves p by the shift that the stage wants of it, and sends it."""
+        assert isinstance(state, CoupledState)
+        super()._send_down(problem, state, messages)
+        if problem.is_first:
+            return
+        boundary, nu, rho = state.boundary, self.admm.nu, self.admm.rho
         assert boundary.p is not None
         assert boundary.below is not None
         assert boundary.q_below is not None
         assert boundary.u_below is not None
-        nu, rho = self.admm.nu, self.admm.rho
+        message = messages.get(problem.span.start - 1)
         shift = 0.0 if message is None else message * inverse_of(boundary.below)[:, None]
         wanted = nu * (boundary.p + shift) + rho * boundary.q_below - boundary.u_below
         boundary.p = wanted / (nu + rho)
+        boundary.down.send(state.iteration, True, [boundary.p])

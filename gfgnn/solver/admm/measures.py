@@ -15,6 +15,25 @@ from gfgnn.solver.admm.state import AdmmState
 from gfgnn.solver.head import CURVATURE, loss_sum
 
 
+def fitted(
+    problem: Problem, index: int, weight: Tensor, bias: Tensor | None, below: Mapping[int, Tensor]
+) -> Tensor:
+    """``S p W + b`` of a block, ``[N, d]``, a new array; ``below`` has p, or the activations, by number of the block
+    that they come from."""
+    if index == 0:
+        z = problem.inputs.matmul(weight)
+        return z if bias is None else z.add_(bias)
+    return transform(
+        propagate(problem.model.blocks[index], problem.propagation, below[index - 1]), weight, bias
+    )
+
+
+def activated(problem: Problem, index: int, z: Tensor) -> Tensor:
+    """f of block ``index``."""
+    block = problem.model.blocks[index]
+    return activate(z, block.activation, block.slope)
+
+
 def measures(
     problem: Problem, state: AdmmState, before: Mapping[int, Tensor], loss: float
 ) -> tuple[float, dict[str, float]]:
@@ -35,10 +54,9 @@ def measures(
     moved = sum(_square(state.q[index] - old, masses[index]) for index, old in before.items())
     scores = _auxiliary(problem, state) if problem.is_last else (0.0, 0.0)
     values = [loss, primal, moved, _lagrangian(problem, state), *(scores if grid.part == 0 else (0.0, 0.0))]
-    sums = sum_over(grid.world, problem.y.new_tensor(values, dtype=torch.float64), purpose="control")[
-        0
-    ].tolist()
-    loss, primal, moved, value, *known = sums
+    own = problem.y.new_tensor(values, dtype=torch.float64)
+    (sums,) = sum_over(grid.world, own, purpose="control")
+    loss, primal, moved, value, *known = sums.tolist()
     found = {"primal": primal**0.5, "dual": state.rho * moved**0.5, "lagrangian": value}
     for split, score in zip(("val", "test"), known, strict=True):
         if score == score:  # NaN: no labels
@@ -61,9 +79,7 @@ def _auxiliary(problem: Problem, state: AdmmState) -> tuple[float, float]:
 def auxiliary_scores(problem: Problem, state: AdmmState) -> Tensor:
     """What the output block makes of the embeddings p below it, ``[N, C]``: predictions for this graph's nodes only."""
     last = len(problem.model.blocks) - 1
-    return transform(
-        propagate(problem.model.blocks[last], problem.propagation, state.p[last - 1]), *_of(state, last)
-    )
+    return fitted(problem, last, *state.layer(last), state.p)
 
 
 def lagrangian(problem: Problem, state: AdmmState) -> float:
@@ -74,30 +90,21 @@ def lagrangian(problem: Problem, state: AdmmState) -> float:
 
 def _lagrangian(problem: Problem, state: AdmmState) -> float:
     """This rank's terms of it."""
-    blocks, task, k = problem.model.blocks, problem.model.task, problem.facts.num_train
+    task, k = problem.model.task, problem.facts.num_train
     nu, rho, masses, total = state.nu, state.rho, state.fixed.masses, 0.0
     if state.fixed.head is not None:
         assert state.scores is not None
         t = state.fixed.head.apply(state.p.__getitem__)
-        misfit = state.scores - transform(t, *_of(state, len(blocks) - 1))
+        misfit = state.scores - transform(t, *state.layer(len(problem.model.blocks) - 1))
         total += loss_sum(task, state.scores, problem.targets) / k
         total += nu / 2 * CURVATURE[task] / k * float(misfit.double().square().sum())
     for index, z in state.z.items():
-        weight, bias = _of(state, index)
-        if index == 0:
-            a = problem.inputs.matmul(weight)
-            a = a if bias is None else a + bias
-        else:
-            a = transform(propagate(blocks[index], problem.propagation, state.p[index - 1]), weight, bias)
+        a = fitted(problem, index, *state.layer(index), state.p)
         c, q, apart = masses[index], state.q[index], state.p[index] - state.q[index]
-        off = q - activate(z, blocks[index].activation)
+        off = q - activated(problem, index, z)
         total += nu / 2 * (_square(z - a, c) + _square(off, c)) + rho / 2 * _square(apart, c)
         total += nu * float((c[:, None] * off * apart).double().sum())  # u = nu (q - f(z))
     return total
-
-
-def _of(state: AdmmState, index: int) -> tuple[Tensor, Tensor | None]:
-    return state.weights[f"block{index}.weight"], state.weights.get(f"block{index}.bias")
 
 
 def _square(x: Tensor, c: Tensor) -> float:

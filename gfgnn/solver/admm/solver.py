@@ -12,23 +12,21 @@ from gfgnn.config import AdmmConfig
 from gfgnn.exchange.routes import Route, upward
 from gfgnn.exchange.stages import Channel
 from gfgnn.exchange.sums import sum_over
-from gfgnn.model.blocks import activate, propagate, propagate_adjoint, transform
+from gfgnn.model.blocks import propagate, propagate_adjoint, transform
 from gfgnn.model.build import Model, initial_weights
 from gfgnn.model.wiring import is_chain
 from gfgnn.ops.prox import activation_prox
 from gfgnn.ops.ridge import Moments, moment_sums, moments_from
 from gfgnn.problem import Problem
-from gfgnn.solver.admm.measures import auxiliary_scores, measures
-from gfgnn.solver.admm.state import AdmmState, Fixed, Weights
+from gfgnn.solver.admm.measures import activated, auxiliary_scores, fitted, measures
+from gfgnn.solver.admm.state import AdmmState, Fixed
 from gfgnn.solver.admm.updates import activation_step, copy_step, weight_step
 from gfgnn.solver.auto import Settings, resolve
 from gfgnn.solver.base import StepInfo
 from gfgnn.solver.head import CURVATURE, loss_prox, loss_sum
 from gfgnn.solver.input_system import make_input_system
 from gfgnn.solver.setup import make_head_rows, node_weights, reference_weights
-from gfgnn.solver.state import Update
-
-SLOPES = {"relu": 0.0, "leaky_relu": 0.01, "identity": 1.0}
+from gfgnn.solver.state import Update, Weights, block_of
 
 
 class AdmmSolver:
@@ -70,7 +68,7 @@ class AdmmSolver:
         references = reference_weights(problem)
         # those of all blocks are drawn, so that a seed means the same network on every grid
         drawn = initial_weights(problem.model, generator, problem.dtype)
-        weights = {n: w.to(problem.device) for n, w in drawn.items() if int(n[5:].split(".")[0]) in span}
+        weights = {n: w.to(problem.device) for n, w in drawn.items() if block_of(n) in span}
         weights |= {name: r.clone() for name, r in references.items() if bool(r.any())}
         if problem.is_last:
             weights[f"block{len(blocks) - 1}.weight"].zero_()
@@ -142,10 +140,10 @@ class AdmmSolver:
         index, task = len(blocks) - 1, problem.model.task
         block, name, k = blocks[-1], f"block{len(blocks) - 1}", problem.facts.num_train
         c = CURVATURE[task] / k
-        weight, bias = state.weights[f"{name}.weight"], state.weights.get(f"{name}.bias")
+        weight, bias = state.layer(index)
         t = head.apply(state.p.__getitem__)
-        loss = loss_sum(task, transform(t, weight, bias), problem.targets)
-        misfit = transform(t, weight, bias) - state.scores
+        fit = transform(t, weight, bias)
+        loss, misfit = loss_sum(task, fit, problem.targets), fit - state.scores
         ((_, pull),) = head.message(c * state.nu * misfit, weight.t())
         self._copy(problem, state, index, weight, pull)
         t = head.apply(state.p.__getitem__)
@@ -157,7 +155,7 @@ class AdmmSolver:
             dropout=settings.dropout_output, prox=self.config.prox, bias=block.bias,
         )  # fmt: skip
         _apply(state, name, update)
-        a = transform(t, state.weights[f"{name}.weight"], state.weights.get(f"{name}.bias"))
+        a = transform(t, *state.layer(index))
         # (1/k) loss + nu c / 2 |z - a|^2, times k
         state.scores = loss_prox(task, a, problem.targets, state.nu * CURVATURE[task], state.scores)
         return loss / k
@@ -166,16 +164,14 @@ class AdmmSolver:
         """p, W, b, z, q and the dual of one block below the output."""
         block, fixed, name = problem.model.blocks[index], state.fixed, f"block{index}"
         c, nu, rho = fixed.masses[index], state.nu, state.rho
-        weight, bias = state.weights[f"{name}.weight"], state.weights.get(f"{name}.bias")
+        weight, bias = state.layer(index)
         if index == 0:
             assert fixed.system is not None
-            z = problem.inputs.matmul(weight)
-            r = (state.z[0] - (z if bias is None else z.add_(bias))).mul_(c[:, None])
+            r = (state.z[0] - fitted(problem, 0, weight, bias, state.p)).mul_(c[:, None])
             cross, shift = fixed.system.cross(r)
             change = fixed.system.solve(cross - fixed.system.ridge[:, None] * weight)
             _apply(state, name, Update(change, shift - fixed.system.mean @ change if block.bias else None))
-            a = problem.inputs.matmul(state.weights["block0.weight"])
-            a = a if bias is None else a.add_(state.weights["block0.bias"])
+            a = fitted(problem, 0, *state.layer(0), state.p)
         else:
             t = propagate(block, problem.propagation, state.p[index - 1])
             misfit = (transform(t, weight, bias) - state.z[index]).mul_(nu * c[:, None])
@@ -190,12 +186,12 @@ class AdmmSolver:
                 prox=self.config.prox, bias=block.bias,
             )  # fmt: skip
             _apply(state, name, update)
-            a = transform(t, state.weights[f"{name}.weight"], state.weights.get(f"{name}.bias"))
+            a = transform(t, *state.layer(index))
         u = dual(problem, state, index)
-        state.z[index] = activation_prox(a, state.q[index], SLOPES[block.activation])
+        state.z[index] = activation_prox(a, state.q[index], block.slope_below)
         relaxed = self.config.over_relaxation
         p = state.p[index] if relaxed == 1.0 else relaxed * state.p[index] + (1 - relaxed) * state.q[index]
-        state.q[index] = activation_step(activate(state.z[index], block.activation), p, u, nu, rho)
+        state.q[index] = activation_step(activated(problem, index, state.z[index]), p, u, nu, rho)
 
     def _copy(self, problem: Problem, state: AdmmState, index: int, weight: Tensor, pull: Tensor) -> None:
         """p of block ``index``, from the gradient ``pull`` of its fit, not yet over the node weights. q and z of the
@@ -225,8 +221,7 @@ def dual(problem: Problem, state: AdmmState, index: int) -> Tensor:
     if index < problem.span.start:
         assert state.sent_dual is not None
         return state.sent_dual
-    f = activate(state.z[index], problem.model.blocks[index].activation)
-    return (state.q[index] - f).mul_(state.nu)
+    return (state.q[index] - activated(problem, index, state.z[index])).mul_(state.nu)
 
 
 def make_links(problem: Problem, staleness: int) -> tuple[Channel, Channel]:
@@ -263,13 +258,8 @@ def embedded(
     z: dict[int, Tensor] = {}
     q: dict[int, Tensor] = dict(zip([span.start - 1], channel.receive(0, True), strict=False))
     for index in range(span.start, min(span.stop, len(blocks) - 1)):
-        weight, bias = weights[f"block{index}.weight"], weights.get(f"block{index}.bias")
-        if index == 0:
-            found = problem.inputs.matmul(weight)
-            found = found if bias is None else found.add_(bias)
-        else:
-            found = transform(propagate(blocks[index], problem.propagation, q[index - 1]), weight, bias)
-        z[index], q[index] = found, activate(found, blocks[index].activation)
+        found = fitted(problem, index, weights[f"block{index}.weight"], weights.get(f"block{index}.bias"), q)
+        z[index], q[index] = found, activated(problem, index, found)
         q[index] = found.clone() if q[index] is found else q[index]  # an identity gives back what it took
     scores = None
     if fixed.head is not None:

@@ -11,8 +11,7 @@ from gfgnn.exchange.stages import Channel
 from gfgnn.solver.auto import Settings
 from gfgnn.solver.input_system import InputSystem
 from gfgnn.solver.setup import HeadRows
-
-Weights = dict[str, Tensor]
+from gfgnn.solver.state import Weights
 
 
 @dataclass(frozen=True, eq=False)
@@ -66,6 +65,10 @@ class AdmmState:
     nu: float
     rho: float
     iteration: int = 0
+
+    def layer(self, index: int) -> tuple[Tensor, Tensor | None]:
+        """W and b."""
+        return self.weights[f"block{index}.weight"], self.weights.get(f"block{index}.bias")
 
     @property
     def synchronous(self) -> bool:

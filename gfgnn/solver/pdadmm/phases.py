@@ -10,18 +10,13 @@ import torch
 from torch import Tensor
 
 from gfgnn.config import PdadmmConfig
-from gfgnn.model.blocks import activate, transform
+from gfgnn.model.blocks import transform
 from gfgnn.problem import Problem
+from gfgnn.solver.admm.measures import activated
 from gfgnn.solver.admm.updates import activation_step
 from gfgnn.solver.head import loss_prox
 from gfgnn.solver.pdadmm.state import PdadmmState
 from gfgnn.solver.pdadmm.updates import Grid, copy_step, hidden_step, weight_step
-
-
-def activated(problem: Problem, index: int, z: Tensor) -> Tensor:
-    """f of block ``index``."""
-    block = problem.model.blocks[index]
-    return activate(z, block.activation, block.slope)
 
 
 def grid_of(config: PdadmmConfig, *, q: bool = False) -> Grid | None:
@@ -76,8 +71,7 @@ def update_z(problem: Problem, state: PdadmmState, config: PdadmmConfig) -> None
     are; its other rows have no loss and take what the layer fits."""
     for index in state.active[:-1]:
         block = problem.model.blocks[index]
-        slope = {"relu": 0.0, "leaky_relu": block.slope, "identity": 1.0}[block.activation]
-        state.z[index] = hidden_step(state.fit[index], state.q[index], state.z[index], slope)
+        state.z[index] = hidden_step(state.fit[index], state.q[index], state.z[index], block.slope_below)
     last, rows = state.active[-1], state.labelled
     z = state.fit[last].clone()
     z[rows] = loss_prox(

@@ -9,8 +9,7 @@ from torch import Tensor
 
 from gfgnn.model.inputs import Inputs
 from gfgnn.problem import Problem
-
-Weights = dict[str, Tensor]
+from gfgnn.solver.state import Weights
 
 
 @dataclass(frozen=True, eq=False)
