@@ -94,7 +94,11 @@ class AdmmConfig:
 
     nu: float = 1.0  #: penalty of what a layer does not fit, in units of the loss's curvature
     rho: float = 1.0  #: penalty of copies that differ, p from q
+    penalties: str = (
+        "fixed"  #: fixed | balanced, rho follows the residuals | convergent, rho within the proven bound
+    )
     over_relaxation: float = 1.0  #: 1 none; up to 1.9 (Boyd et al. 2011, section 3.4.3)
+    sweep: str = "backward"  #: backward, once from the output down | backward-forward, and up again (dlADMM)
     inside: str = "admm"  #: what works inside a stage: admm, between all layers | target, the block solver
     resync: int = 0  #: every so many iterations the embeddings are set to the network's own; 0 never
     prox: float = 0.001  #: proximal term of the weights, relative to the mean diagonal of their Gram matrix
@@ -111,10 +115,36 @@ class AdmmConfig:
                 raise InputError(f"{name} must be above 0; got {getattr(self, name)!r}.")
             check_at_least(name, getattr(self, name), 0.0)
         check_between("over_relaxation", self.over_relaxation, 0.1, 1.9)
+        check_choice("penalties", self.penalties, ("fixed", "balanced", "convergent"))
+        check_choice("sweep", self.sweep, ("backward", "backward-forward"))
         check_choice("inside", self.inside, ("admm", "target"))
         check_count("resync", self.resync, 0)
         check_at_least("prox", self.prox, 0.0)
+        self._check_together()
         self.as_target()  # checks the others
+
+    def _check_together(self) -> None:
+        """Raises :class:`InputError` for settings that would be passed over."""
+        plain = {
+            "penalties": "fixed",
+            "over_relaxation": 1.0,
+            "sweep": "backward",
+            "resync": 0,
+            "prox": 0.001,
+        }
+        needs: dict[str, tuple[str, ...]] = {}
+        if self.inside == "target":
+            needs["inside target"] = tuple(plain)
+        if self.penalties == "convergent":
+            needs["penalties convergent"] = ("over_relaxation", "resync")
+        if self.sweep == "backward-forward":
+            needs["sweep backward-forward"] = ("over_relaxation",)
+        for reason, names in needs.items():
+            for name in names:
+                if getattr(self, name) != plain[name]:
+                    raise InputError(
+                        f"{name} must be {plain[name]!r} with {reason}; got {getattr(self, name)!r}."
+                    )
 
     def as_target(self) -> TargetConfig:
         """Ridges and dropouts as settings of the block solver, for its rule."""

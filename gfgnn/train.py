@@ -138,7 +138,7 @@ def make_solver(config: TrainConfig, model: Model) -> Solver:
         from gfgnn.solver.admm import AdmmSolver
         from gfgnn.solver.admm.solver import check_admm
 
-        check_admm(model)
+        check_admm(model, config.admm, config.staleness)
         return AdmmSolver(config.admm, config.iters, config.staleness)
     if config.solver == "pdadmm-g":
         from gfgnn.solver.pdadmm import PdadmmSolver

@@ -101,7 +101,14 @@ def train_command(
         float | None, _option(ADMM, "Penalty of what a layer does not fit (1; pdadmm-g 0.01).")
     ] = None,
     rho: Annotated[float | None, _option(ADMM, "Penalty of copies that differ (1; pdadmm-g 0.01).")] = None,
+    penalties: Annotated[
+        str | None, _option(ADMM, "fixed; balanced: rho follows the residuals; convergent: rho is 4 nu.")
+    ] = None,
     over_relaxation: Annotated[float | None, _option(ADMM, "1 for none, up to 1.9 (1).")] = None,
+    sweep: Annotated[
+        str | None,
+        _option(ADMM, "backward, from the output down; backward-forward: and up again (backward)."),
+    ] = None,
     inside: Annotated[str | None, _option(ADMM, "Within a stage: admm, or target (admm).")] = None,
     resync: Annotated[
         int | None, _option(ADMM, "Embeddings set to the network's own every so often (never).")
@@ -146,7 +153,8 @@ def train_command(
         ),
         "target": o.given(step=step, node_weights=node_weights, **numbers),
         "admm": o.given(
-            nu=nu, rho=rho, over_relaxation=over_relaxation, inside=inside, resync=resync, node_weights=node_weights,
+            nu=nu, rho=rho, penalties=penalties, over_relaxation=over_relaxation, sweep=sweep, inside=inside,
+            resync=resync, node_weights=node_weights,
             **{name: value for name, value in numbers.items() if name.startswith(("ridge", "dropout"))},
         ),
         "pdadmm": o.given(nu=nu, rho=rho),

@@ -21,8 +21,9 @@ from gfgnn.metrics import score
 from gfgnn.model.blocks import activate
 from gfgnn.problem import Problem
 from gfgnn.solver.admm import AdmmSolver
-from gfgnn.solver.admm.measures import auxiliary_scores, lagrangian
-from gfgnn.solver.admm.solver import dual
+from gfgnn.solver.admm.fit import activated, dual, fitted, weighted_square
+from gfgnn.solver.admm.measures import auxiliary_scores
+from gfgnn.solver.admm.penalties import balanced, bound
 from gfgnn.solver.admm.state import AdmmState
 from gfgnn.solver.head import CURVATURE, loss_prox, loss_sum
 from gfgnn.train import train
@@ -42,6 +43,21 @@ def started(
     for _ in range(sweeps):
         state, _ = solver.step(p, state)
     return solver, state
+
+
+def lagrangian(p: Problem, state: AdmmState) -> float:
+    """The augmented Lagrangian, without the ridges, written out."""
+    c, last, nu = CURVATURE[p.model.task] / p.facts.num_train, len(p.model.blocks) - 1, state.nu
+    misfit = state.scores - fitted(p, last, *state.layer(last), state.p)[p.train_index]
+    value = loss_sum(p.model.task, state.scores, p.targets) / p.facts.num_train
+    value += nu / 2 * c * float(misfit.square().sum())
+    for index, z in state.z.items():
+        c, apart = state.fixed.masses[index], state.p[index] - state.q[index]
+        value += nu / 2 * weighted_square(z - fitted(p, index, *state.layer(index), state.p), c)
+        value += nu / 2 * weighted_square(state.q[index] - activated(p, index, z), c)
+        value += state.rho / 2 * weighted_square(apart, c)
+        value += float((c[:, None] * dual(p, state, index) * apart).sum())
+    return value
 
 
 def held(p: Problem, state: AdmmState, duals: list[Tensor]) -> float:
@@ -196,6 +212,73 @@ def test_the_dual_is_what_ascent_makes_it() -> None:
         torch.testing.assert_close(dual(p, after, index), ascended)
 
 
+@settings(max_examples=25, deadline=None)
+@given(
+    st.integers(0, 10**6), st.sampled_from(["gcn", "sign"]), st.booleans(), st.sampled_from([0.1, 1.0, 5.0]),
+    st.sampled_from(["relu", "leaky_relu"]), st.sampled_from(["backward", "backward-forward"]),
+)  # fmt: skip
+def test_convergent_penalties_let_the_lagrangian_fall(
+    seed: int, family: str, directed: bool, nu: float, activation: str, sweep: str
+) -> None:
+    """In every iteration as a whole, the dual's ascent and the ridges included."""
+    p = make(
+        family, directed_weighted() if directed else synthetic(), layers=3, hidden=6, activation=activation
+    )
+    config = AdmmConfig(nu=nu, penalties="convergent", sweep=sweep, dropout_output=0.3, ridge_hidden=0.1)
+    solver, state = started(p, config, sweeps=0, seed=seed)
+    assert state.rho > bound(config, p.model.blocks) >= 4 * nu
+    values = []
+    for _ in range(12):
+        state, info = solver.step(p, state)
+        values.append(info.extra["lagrangian"])
+    assert all(after <= before + 1e-9 * abs(before) for before, after in pairwise(values))
+    assert values[-1] < values[0]
+
+
+@pytest.mark.parametrize("sweep", ["backward", "backward-forward"])
+@pytest.mark.parametrize("penalties", ["fixed", "convergent"])
+def test_the_reported_lagrangian_is_the_one_written_out(sweep: str, penalties: str) -> None:
+    p = make("gcn", directed_weighted(), layers=3, hidden=6)
+    config = replace(EXACT, sweep=sweep, penalties=penalties)
+    solver, state = started(p, config)
+    for _ in range(3):
+        state, info = solver.step(p, state)
+        assert info.extra["lagrangian"] == pytest.approx(lagrangian(p, state), rel=1e-9)
+
+
+def test_ridges_are_part_of_the_reported_lagrangian() -> None:
+    p = make("gcn", layers=2, hidden=6)
+    solver, state = started(p, replace(EXACT, ridge_encoder=0.3, ridge_output=0.2, penalties="convergent"))
+    state, info = solver.step(p, state)
+    encoder = float((state.fixed.system.ridge @ state.weights["block0.weight"].square()).sum())
+    output = float((state.charges[1] @ state.weights["block1.weight"].double().square()).sum())
+    expected = lagrangian(p, state) + state.nu / 2 * (encoder + output)
+    assert info.extra["lagrangian"] == pytest.approx(expected, rel=1e-9)
+
+
+def test_a_second_pass_works_with_the_dual_of_the_first() -> None:
+    """Backward-forward updates q twice and lets the dual ascend once: u after is u before + rho (p - q)."""
+    p = make("gcn", layers=2, hidden=6)
+    solver, state = started(p, replace(EXACT, sweep="backward-forward"))
+    before, old = dual(p, state, 0), copied(state)
+    solver._down(p, old)
+    passed = {0: old.p[0].clone()}
+    solver._up(p, old)
+    torch.testing.assert_close(dual(p, old, 0), before + old.rho * (passed[0] - old.q[0]))
+    assert not torch.allclose(passed[0], old.p[0])  # the output block has moved it once more
+
+
+def test_balanced_penalties_follow_the_residuals() -> None:
+    assert balanced(1.0, primal=20.0, dual=1.0, iteration=5) == 2.0
+    assert balanced(1.0, primal=1.0, dual=20.0, iteration=5) == 0.5
+    assert balanced(1.0, primal=1.0, dual=2.0, iteration=5) == 1.0
+    assert balanced(1.0, primal=20.0, dual=1.0, iteration=6) == 1.0  # looked at every so often
+    assert balanced(1.0, primal=20.0, dual=1.0, iteration=1000) == 1.0  # and not for ever
+    p = make("gcn", layers=3)
+    _, state = started(p, AdmmConfig(rho=1e-3, penalties="balanced"), sweeps=30)
+    assert state.rho > 1e-3
+
+
 @pytest.mark.parametrize("family", ["gcn", "sign"])
 def test_it_starts_at_the_network_and_comes_back_to_it(family: str) -> None:
     p = make(family, layers=3, hidden=6)
@@ -261,8 +344,38 @@ def test_what_it_cannot_do(model: dict[str, Any], changes: dict[str, Any], messa
         train(ModelConfig(layers=2, **model), synthetic(), TrainConfig(solver="admm", **changes))
 
 
+@pytest.mark.parametrize("setting", [{"penalties": "convergent"}, {"sweep": "backward-forward"}])
+def test_some_settings_need_stages_that_wait(setting: dict[str, str]) -> None:
+    config = TrainConfig(solver="admm", stages=2, staleness=1, admm=AdmmConfig(**setting))
+    with pytest.raises(InputError, match=f"{next(iter(setting.values()))} needs stages that wait"):
+        train(ModelConfig(family="gcn", layers=3), synthetic(), config)
+
+
 @pytest.mark.parametrize(
-    "wrong", [{"nu": 0.0}, {"rho": -1.0}, {"over_relaxation": 2.5}, {"dropout_output": 1.0}]
+    ("first", "second"),
+    [
+        ({"inside": "target"}, {"resync": 2}),
+        ({"inside": "target"}, {"over_relaxation": 1.5}),
+        ({"inside": "target"}, {"sweep": "backward-forward"}),
+        ({"penalties": "convergent"}, {"over_relaxation": 1.5}),
+        ({"sweep": "backward-forward"}, {"over_relaxation": 1.5}),
+    ],
+)
+def test_no_setting_is_passed_over(first: dict[str, Any], second: dict[str, Any]) -> None:
+    with pytest.raises(InputError, match=f"{next(iter(second))} must be .* with {next(iter(first))}"):
+        AdmmConfig(**first, **second)
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"nu": 0.0},
+        {"rho": -1.0},
+        {"over_relaxation": 2.5},
+        {"dropout_output": 1.0},
+        {"penalties": "none"},
+        {"sweep": "up"},
+    ],
 )
 def test_settings_check_themselves(wrong: dict[str, float]) -> None:
     with pytest.raises(InputError, match=next(iter(wrong))):
@@ -293,6 +406,25 @@ def test_grids_are_one_device(parts: int, stages: int, family: str, graph: Calla
     for one, many in zip(alone.history, split.history, strict=True):
         assert many["extra"] == pytest.approx(one["extra"], rel=1e-8, abs=1e-12)
         assert many["step_loss"] == pytest.approx(one["step_loss"], rel=1e-8)
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        AdmmConfig(sweep="backward-forward", penalties="convergent"),
+        AdmmConfig(sweep="backward-forward", penalties="balanced", rho=0.01, resync=4),
+    ],
+)
+def test_two_passes_on_grids_are_one_device(settings: AdmmConfig) -> None:
+    model = ModelConfig(family="gcn", layers=4, hidden=8)
+    config = TrainConfig(solver="admm", iters=10, dtype="float64", admm=settings)
+    alone = train(model, directed_weighted(), config)
+    grid = {"parts": 2, "stages": 2, "backend": "thread", "partitioner": "ldg"}
+    split = train(model, directed_weighted(), replace(config, **grid))
+    for name, weight in alone.last_weights.items():
+        torch.testing.assert_close(split.last_weights[name], weight, rtol=1e-10, atol=1e-12)
+    for one, many in zip(alone.history, split.history, strict=True):
+        assert many["extra"] == pytest.approx(one["extra"], rel=1e-8, abs=1e-12)
 
 
 @pytest.mark.parametrize("stages", [2, 4])

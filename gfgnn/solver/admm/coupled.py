@@ -13,7 +13,8 @@ from gfgnn.config import AdmmConfig
 from gfgnn.exchange.stages import Channel
 from gfgnn.exchange.sums import sum_over
 from gfgnn.problem import Problem
-from gfgnn.solver.admm.solver import inverse_of, make_links
+from gfgnn.solver.admm.blocks import inverse_of
+from gfgnn.solver.admm.solver import make_links
 from gfgnn.solver.admm.updates import activation_step
 from gfgnn.solver.base import StepInfo
 from gfgnn.solver.setup import node_weights

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -11,22 +12,20 @@ from gfgnn.checks import InputError
 from gfgnn.config import AdmmConfig
 from gfgnn.exchange.routes import Route, upward
 from gfgnn.exchange.stages import Channel
-from gfgnn.exchange.sums import sum_over
-from gfgnn.model.blocks import propagate, propagate_adjoint, transform
+from gfgnn.model.blocks import transform
 from gfgnn.model.build import Model, initial_weights
 from gfgnn.model.wiring import is_chain
-from gfgnn.ops.prox import activation_prox
-from gfgnn.ops.ridge import Moments, moment_sums, moments_from
 from gfgnn.problem import Problem
-from gfgnn.solver.admm.measures import activated, auxiliary_scores, fitted, measures
+from gfgnn.solver.admm.blocks import update_hidden, update_output
+from gfgnn.solver.admm.fit import activated, dual, fitted
+from gfgnn.solver.admm.measures import auxiliary_scores, measures
+from gfgnn.solver.admm.penalties import balanced, starting_rho
 from gfgnn.solver.admm.state import AdmmState, Fixed
-from gfgnn.solver.admm.updates import activation_step, copy_step, weight_step
 from gfgnn.solver.auto import Settings, resolve
 from gfgnn.solver.base import StepInfo
-from gfgnn.solver.head import CURVATURE, loss_prox, loss_sum
 from gfgnn.solver.input_system import make_input_system
 from gfgnn.solver.setup import make_head_rows, node_weights, reference_weights
-from gfgnn.solver.state import Update, Weights, block_of
+from gfgnn.solver.state import Weights, block_of
 
 
 class AdmmSolver:
@@ -56,7 +55,7 @@ class AdmmSolver:
     def init(self, problem: Problem, generator: torch.Generator) -> AdmmState:
         """The network's own embeddings, so that all residuals start at zero. The first block starts at random, hidden
         ones at the identity, the output at zero."""
-        check_admm(problem.model)
+        check_admm(problem.model, self.config, self.staleness)
         blocks, settings, span = problem.model.blocks, self._settings(problem), problem.span
         masses = [mass.to(problem.dtype) for mass in node_weights(problem, settings.node_weights)]
         system = None
@@ -75,7 +74,7 @@ class AdmmSolver:
         head = make_head_rows(problem) if problem.is_last else None
         links = make_links(problem, self.staleness)
         fixed = Fixed(settings, masses, head, system, references, *links, self.staleness)
-        return embedded(problem, fixed, weights, self.config.nu, self.config.rho)
+        return embedded(problem, AdmmState(fixed, weights, self.config.nu, starting_rho(self.config, blocks)))
 
     def weights(self, problem: Problem, state: AdmmState) -> Weights:
         return state.weights
@@ -92,8 +91,9 @@ class AdmmSolver:
         )
         penalties = {
             name: getattr(self.config, name)
-            for name in ("inside", "nu", "rho", "over_relaxation", "prox", "resync")
+            for name in ("inside", "sweep", "penalties", "nu", "over_relaxation", "prox", "resync")
         }
+        penalties["rho"] = starting_rho(self.config, problem.model.blocks)
         return penalties | {name: getattr(settings, name) for name in names}
 
     def embedding_scores(self, problem: Problem, state: AdmmState) -> Tensor:
@@ -104,124 +104,57 @@ class AdmmSolver:
         return resolve(self.config.as_target(), problem.model, problem.facts)
 
     def step(self, problem: Problem, state: AdmmState) -> tuple[AdmmState, StepInfo]:
-        """One sweep. Reports the loss of the embeddings' scores before it, and residuals and the Lagrangian after."""
+        """One iteration. Reports the loss of the embeddings' scores before it, and residuals and the Lagrangian
+        after."""
         state.iteration += 1
-        blocks, span = problem.model.blocks, problem.span
-        up, down, waits = state.fixed.up, state.fixed.down, state.synchronous
         before = {index: state.q[index].clone() for index in state.z}
+        loss = self._down(problem, state)
+        if self.config.sweep == "backward-forward":
+            self._up(problem, state)
+        loss, extra = measures(problem, state, before, loss)
+        if self.config.penalties == "balanced":
+            state.rho = balanced(state.rho, extra["primal"], extra["dual"], state.iteration)
+        if self.config.resync and state.iteration % self.config.resync == 0:
+            state = embedded(problem, state)
+        return state, StepInfo(loss, extra)
+
+    def _down(self, problem: Problem, state: AdmmState) -> float:
+        """From the output to the first block; p of this stage's first goes down, q and u of its last go up."""
+        span, waits = problem.span, state.synchronous
+        up, down = state.fixed.up, state.fixed.down
+        twice = self.config.sweep == "backward-forward"
         if not waits:
             take_from_below(problem, state)
         if not problem.is_last:
             (state.p[span.stop - 1],) = down.receive(state.iteration, waits)
-        loss = self._output(problem, state) if problem.is_last else 0.0
-        for index in reversed(range(span.start, min(span.stop, len(blocks) - 1))):
-            self._hidden(problem, state, index)
+        loss = update_output(problem, state, self.config) if problem.is_last else 0.0
+        for index in reversed(hidden(problem)):
+            update_hidden(problem, state, index, self.config)
         # stages without a neighbour call too: what will arrive is asked for in the same breath
         down.send(state.iteration, waits, [] if problem.is_first else [state.p[span.start - 1]])
-        top = span.stop - 1
-        up.send(state.iteration, waits, [] if problem.is_last else [state.q[top], dual(problem, state, top)])
-        if waits:
-            take_from_below(problem, state)
-        loss, extra = measures(problem, state, before, loss)
-        if self.config.resync and state.iteration % self.config.resync == 0:
-            state = embedded(problem, state.fixed, state.weights, state.nu, state.rho, state.iteration)
-        return state, StepInfo(loss, extra)
+        if not twice:
+            up.send(state.iteration, waits, self._for_above(problem, state))
+            if waits:
+                take_from_below(problem, state)
+        return loss
+
+    def _up(self, problem: Problem, state: AdmmState) -> None:
+        """From the first block to the output, once more; q and u go up. Stages wait for the one below."""
+        take_from_below(problem, state)
+        for index in hidden(problem):
+            update_hidden(problem, state, index, self.config, again=True)
+        if problem.is_last:
+            update_output(problem, state, self.config)
+        state.fixed.up.send(state.iteration, True, self._for_above(problem, state))
+
+    def _for_above(self, problem: Problem, state: AdmmState) -> list[Tensor]:
+        top = problem.span.stop - 1
+        return [] if problem.is_last else [state.q[top], dual(problem, state, top)]
 
     def finish(self, problem: Problem, state: AdmmState) -> None:
         """Receives what is still under way. Called once by every rank, after the last iteration."""
         state.fixed.up.drain()
         state.fixed.down.drain()
-
-    def _output(self, problem: Problem, state: AdmmState) -> float:
-        """p, W, b and z of the output block; this part's share of the mean loss of the embeddings' scores before."""
-        blocks, settings, head = problem.model.blocks, state.fixed.settings, state.fixed.head
-        assert head is not None
-        assert state.scores is not None
-        index, task = len(blocks) - 1, problem.model.task
-        block, name, k = blocks[-1], f"block{len(blocks) - 1}", problem.facts.num_train
-        c = CURVATURE[task] / k
-        weight, bias = state.layer(index)
-        t = head.apply(state.p.__getitem__)
-        fit = transform(t, weight, bias)
-        loss, misfit = loss_sum(task, fit, problem.targets), fit - state.scores
-        ((_, pull),) = head.message(c * state.nu * misfit, weight.t())
-        self._copy(problem, state, index, weight, pull)
-        t = head.apply(state.p.__getitem__)
-        rows = t.new_full((t.size(0),), c)
-        missing = state.scores - transform(t, weight, bias)
-        data, squares = summed(problem, t, rows, c * missing, centred=block.bias)
-        update = weight_step(
-            data, squares, weight.double(), ridge=settings.ridge_output,
-            dropout=settings.dropout_output, prox=self.config.prox, bias=block.bias,
-        )  # fmt: skip
-        _apply(state, name, update)
-        a = transform(t, *state.layer(index))
-        # (1/k) loss + nu c / 2 |z - a|^2, times k
-        state.scores = loss_prox(task, a, problem.targets, state.nu * CURVATURE[task], state.scores)
-        return loss / k
-
-    def _hidden(self, problem: Problem, state: AdmmState, index: int) -> None:
-        """p, W, b, z, q and the dual of one block below the output."""
-        block, fixed, name = problem.model.blocks[index], state.fixed, f"block{index}"
-        c, nu, rho = fixed.masses[index], state.nu, state.rho
-        weight, bias = state.layer(index)
-        if index == 0:
-            assert fixed.system is not None
-            r = (state.z[0] - fitted(problem, 0, weight, bias, state.p)).mul_(c[:, None])
-            cross, shift = fixed.system.cross(r)
-            change = fixed.system.solve(cross - fixed.system.ridge[:, None] * weight)
-            _apply(state, name, Update(change, shift - fixed.system.mean @ change if block.bias else None))
-            a = fitted(problem, 0, *state.layer(0), state.p)
-        else:
-            t = propagate(block, problem.propagation, state.p[index - 1])
-            misfit = (transform(t, weight, bias) - state.z[index]).mul_(nu * c[:, None])
-            pull, _ = propagate_adjoint(block, problem.propagation, misfit @ weight.t())
-            self._copy(problem, state, index, weight, pull)
-            t = propagate(block, problem.propagation, state.p[index - 1])
-            missing = (state.z[index] - transform(t, weight, bias)).mul_(c[:, None])
-            data, squares = summed(problem, t, c, missing, centred=block.bias)
-            offset = (weight - fixed.references[f"{name}.weight"]).double()
-            update = weight_step(
-                data, squares, offset, ridge=fixed.settings.ridge_hidden, dropout=0.0,
-                prox=self.config.prox, bias=block.bias,
-            )  # fmt: skip
-            _apply(state, name, update)
-            a = transform(t, *state.layer(index))
-        u = dual(problem, state, index)
-        state.z[index] = activation_prox(a, state.q[index], block.slope_below)
-        relaxed = self.config.over_relaxation
-        p = state.p[index] if relaxed == 1.0 else relaxed * state.p[index] + (1 - relaxed) * state.q[index]
-        state.q[index] = activation_step(activated(problem, index, state.z[index]), p, u, nu, rho)
-
-    def _copy(self, problem: Problem, state: AdmmState, index: int, weight: Tensor, pull: Tensor) -> None:
-        """p of block ``index``, from the gradient ``pull`` of its fit, not yet over the node weights. q and z of the
-        block below have not changed since their dual was left."""
-        c = state.fixed.masses[index - 1]
-        pull = pull * inverse_of(c)[:, None]
-        p, q = state.p[index - 1], state.q[index - 1]
-        state.p[index - 1] = copy_step(
-            p, q, dual(problem, state, index - 1), pull, weight, state.nu, state.rho
-        )
-
-
-def summed(problem: Problem, t: Tensor, c: Tensor, r: Tensor, *, centred: bool) -> tuple[Moments, Tensor]:
-    """Moments of all parts' rows, and ``sum_i c_i t_ij^2``. Called by every part; sends them in one message."""
-    own = moment_sums(t, c, r, centred=centred)
-    *sums, squares = sum_over(problem.grid.parts, *own, (c @ t.square()).double())
-    return moments_from(sums), squares
-
-
-def inverse_of(c: Tensor) -> Tensor:
-    """``1 / c`` where a node weighs anything, else 0."""
-    return torch.where(c > 0, 1.0 / c.clamp(min=torch.finfo(c.dtype).tiny), 0.0)
-
-
-def dual(problem: Problem, state: AdmmState, index: int) -> Tensor:
-    """u of ``p_{l+1} = q_l``: ``nu (q - f(z))``, which is what the last update of q left."""
-    if index < problem.span.start:
-        assert state.sent_dual is not None
-        return state.sent_dual
-    return (state.q[index] - activated(problem, index, state.z[index])).mul_(state.nu)
 
 
 def make_links(problem: Problem, staleness: int) -> tuple[Channel, Channel]:
@@ -245,10 +178,13 @@ def take_from_below(problem: Problem, state: AdmmState) -> None:
         state.q[problem.span.start - 1] = q
 
 
-def embedded(
-    problem: Problem, fixed: Fixed, weights: Weights, nu: float, rho: float, iteration: int = 0
-) -> AdmmState:
-    """The state whose embeddings are those of the network: all residuals and duals are zero. Called by every rank;
+def hidden(problem: Problem) -> range:
+    """Numbers of this stage's blocks below the output."""
+    return range(problem.span.start, min(problem.span.stop, len(problem.model.blocks) - 1))
+
+
+def embedded(problem: Problem, state: AdmmState) -> AdmmState:
+    """``state`` with the network's own embeddings, so that all residuals and duals are zero. Called by every rank;
     sends activations to the stage above."""
     blocks, span = problem.model.blocks, problem.span
     route = upward(blocks, problem.bounds, problem.grid.stage)
@@ -257,33 +193,28 @@ def embedded(
     )
     z: dict[int, Tensor] = {}
     q: dict[int, Tensor] = dict(zip([span.start - 1], channel.receive(0, True), strict=False))
-    for index in range(span.start, min(span.stop, len(blocks) - 1)):
-        found = fitted(problem, index, weights[f"block{index}.weight"], weights.get(f"block{index}.bias"), q)
+    for index in hidden(problem):
+        found = fitted(problem, index, *state.layer(index), q)
         z[index], q[index] = found, activated(problem, index, found)
         q[index] = found.clone() if q[index] is found else q[index]  # an identity gives back what it took
     scores = None
-    if fixed.head is not None:
-        name = f"block{len(blocks) - 1}"
-        scores = transform(
-            fixed.head.apply(q.__getitem__), weights[f"{name}.weight"], weights.get(f"{name}.bias")
-        )
+    if state.fixed.head is not None:
+        scores = transform(state.fixed.head.apply(q.__getitem__), *state.layer(len(blocks) - 1))
     channel.send(0, True, [] if problem.is_last else [q[span.stop - 1]])
     channel.drain()
     p = {index: value.clone() for index, value in q.items()}
     nothing = None if problem.is_first else torch.zeros_like(q[span.start - 1])
-    return AdmmState(fixed, weights, z, q, p, nothing, scores, nu, rho, iteration)
+    return replace(state, z=z, q=q, p=p, sent_dual=nothing, scores=scores)
 
 
-def _apply(state: AdmmState, name: str, update: Update) -> None:
-    for kind, change in (("weight", update.weight), ("bias", update.bias)):
-        if change is not None:
-            value = state.weights[f"{name}.{kind}"]
-            state.weights[f"{name}.{kind}"] = value + change.to(value.dtype)
-
-
-def check_admm(model: Model) -> None:
-    """Raises :class:`InputError` for networks whose splitting is not written."""
+def check_admm(model: Model, config: AdmmConfig, staleness: int) -> None:
+    """Raises :class:`InputError` for networks whose splitting is not written, and for stages that cannot work so."""
     blocks = model.blocks
+    for setting, value in (("penalties", config.penalties), ("sweep", config.sweep)):
+        if staleness and value in ("convergent", "backward-forward"):
+            raise InputError(
+                f"{setting} {value} needs stages that wait for each other, staleness 0; got {staleness}."
+            )
     if len(blocks) < 2:
         raise InputError("solver admm splits a network between its blocks, and this one has a single block.")
     wrong = [b.propagate for b in blocks[1:] if b.propagate not in ("none", "graph") or b.skip is not None]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from torch import Tensor
 
@@ -53,22 +53,34 @@ class AdmmState:
         sent_dual: u that the stage below sent with its q.
         scores: z of the output block, labelled rows ``[k, C]``; None below the last stage.
         nu, rho: the penalties.
+        charges: the diagonal that the ridge of each block's weights adds to its Gram matrix, where it is held for the
+            whole run.
+        misfits, ridges: of each block, as it was last updated, its terms of the augmented Lagrangian: the fit (and
+            the loss), and the ridge.
     """
 
     fixed: Fixed
     weights: Weights
-    z: dict[int, Tensor]
-    q: dict[int, Tensor]
-    p: dict[int, Tensor]
-    sent_dual: Tensor | None
-    scores: Tensor | None
     nu: float
     rho: float
     iteration: int = 0
+    z: dict[int, Tensor] = field(default_factory=dict)
+    q: dict[int, Tensor] = field(default_factory=dict)
+    p: dict[int, Tensor] = field(default_factory=dict)
+    sent_dual: Tensor | None = None
+    scores: Tensor | None = None
+    charges: dict[int, Tensor] = field(default_factory=dict)
+    misfits: dict[int, float] = field(default_factory=dict)
+    ridges: dict[int, float] = field(default_factory=dict)
 
     def layer(self, index: int) -> tuple[Tensor, Tensor | None]:
         """W and b."""
         return self.weights[f"block{index}.weight"], self.weights.get(f"block{index}.bias")
+
+    def offset(self, index: int) -> Tensor:
+        """``W - W_ref``, what the ridge shrinks."""
+        name = f"block{index}.weight"
+        return self.weights[name] - self.fixed.references[name]
 
     @property
     def synchronous(self) -> bool:

@@ -41,20 +41,30 @@ def activation_step(f: Tensor, p: Tensor, u: Tensor, nu: float, rho: float) -> T
     return torch.add(u, f, alpha=nu).add_(p, alpha=rho).div_(nu + rho)
 
 
-def weight_step(
-    data: Moments, squares: Tensor, offset: Tensor, *, ridge: float, dropout: float, prox: float, bias: bool
-) -> Update:
-    """The change of W and b: a centred ridge regression of what the block does not fit yet.
+def held_dual(q: Tensor, f: Tensor, p: Tensor, nu: float, rho: float) -> Tensor:
+    """The dual with which :func:`activation_step` came to q, before it ascends: ``(nu + rho) q - nu f(z) - rho p``."""
+    return torch.sub((nu + rho) * q, f, alpha=nu).sub_(p, alpha=rho)
 
-    ``dW = (G + R + prox kappa I)^-1 (T'CE - R (W - W_ref))``, with
-    ``R = diag(p/(1-p) sum_i c_i t_ij^2 + ridge kappa)``: the ridge and the closed form of dropout
-    with probability p on T.
+
+def weight_charge(data: Moments, squares: Tensor, *, ridge: float, dropout: float) -> Tensor:
+    """The diagonal of R, ``[fan_in]``: ``p/(1-p) sum_i c_i t_ij^2 + ridge kappa``, the closed form of dropout with
+    probability p on T, and the ridge.
+
+    Args:
+        data: moments of T.
+        squares: ``sum_i c_i t_ij^2``, ``[fan_in]``.
+    """
+    return dropout / (1 - dropout) * squares + ridge * data.scale
+
+
+def weight_step(data: Moments, charge: Tensor, offset: Tensor, *, prox: float, bias: bool) -> Update:
+    """The change of W and b: a centred ridge regression of what the block does not fit yet,
+    ``dW = (G + R + prox kappa I)^-1 (T'CE - R (W - W_ref))``.
 
     Args:
         data: moments of T and the weighted misfit ``c (z - T W - b)``.
-        squares: ``sum_i c_i t_ij^2``, ``[fan_in]``.
+        charge: the diagonal of R.
         offset: ``W - W_ref``.
     """
-    charge = dropout / (1 - dropout) * squares + ridge * data.scale
     change = solve(data.gram, charge + prox * data.scale, data.cross - charge[:, None] * offset)
     return Update(change, data.shift - data.mean @ change if bias else None)

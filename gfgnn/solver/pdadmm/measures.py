@@ -10,7 +10,7 @@ from gfgnn import metrics
 from gfgnn.config import PdadmmConfig
 from gfgnn.model.blocks import transform
 from gfgnn.problem import Problem
-from gfgnn.solver.admm.measures import activated
+from gfgnn.solver.admm.fit import activated
 from gfgnn.solver.head import loss_sum
 from gfgnn.solver.pdadmm.state import PdadmmState
 from gfgnn.solver.pdadmm.updates import square

@@ -12,7 +12,7 @@ from torch import Tensor
 from gfgnn.config import PdadmmConfig
 from gfgnn.model.blocks import transform
 from gfgnn.problem import Problem
-from gfgnn.solver.admm.measures import activated
+from gfgnn.solver.admm.fit import activated
 from gfgnn.solver.admm.updates import activation_step
 from gfgnn.solver.head import loss_prox
 from gfgnn.solver.pdadmm.state import PdadmmState
