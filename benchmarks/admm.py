@@ -11,8 +11,8 @@ from __future__ import annotations
 
 import argparse
 import statistics
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
 
 from common import HERE, percent, read, run
 
@@ -21,43 +21,69 @@ import gfgnn
 RESULTS = HERE / "results" / "admm.jsonl"
 #: passes more of a shift from layer to layer
 DEEP = gfgnn.AdmmConfig(nu=0.1, rho=0.1, over_relaxation=1.8)
+#: the same without over-relaxation, which not all sweeps and penalties allow
+LOOSE = gfgnn.AdmmConfig(nu=0.1, rho=0.1)
 #: the block solver inside stages, ADMM between them
 COUPLED = gfgnn.AdmmConfig(inside="target", nu=1.0, rho=0.3)
-#: case -> (data, family, layers, iterations of ADMM, its settings, stages)
-CASES: dict[str, tuple[str, str, int, int, gfgnn.AdmmConfig, int]] = {
-    "cora-2": ("cora", "gcn", 2, 60, gfgnn.AdmmConfig(), 1),
-    "citeseer-2": ("citeseer", "gcn", 2, 60, gfgnn.AdmmConfig(), 1),
-    "pubmed-2": ("pubmed", "gcn", 2, 60, gfgnn.AdmmConfig(), 1),
-    "cora-4": ("cora", "gcn", 4, 100, DEEP, 1),
-    "cora-8": ("cora", "gcn", 8, 400, DEEP, 1),
-    "cora-16": ("cora", "gcn", 16, 400, DEEP, 1),
-    "cora-8, 2 stages": ("cora", "gcn", 8, 60, COUPLED, 2),
-    "cora-8, 4 stages": ("cora", "gcn", 8, 60, COUPLED, 4),
-    "cora-gcnii-8, 2 stages": ("cora", "gcnii", 8, 60, COUPLED, 2),
-    "cora-gcnii-16, 2 stages": ("cora", "gcnii", 16, 60, COUPLED, 2),
-    "cora-gcnii-16, 4 stages": ("cora", "gcnii", 16, 60, COUPLED, 4),
+
+
+@dataclass(frozen=True, kw_only=True)
+class Case:
+    """A network and how ADMM trains it; ``alone``: the block solver is not run beside it."""
+
+    data: str = "cora"
+    family: str = "gcn"
+    layers: int
+    iters: int = 60
+    settings: gfgnn.AdmmConfig = field(default_factory=gfgnn.AdmmConfig)
+    stages: int = 1
+    staleness: int = 0
+    alone: bool = False
+
+
+CASES = {
+    "cora-2": Case(layers=2),
+    "citeseer-2": Case(data="citeseer", layers=2),
+    "pubmed-2": Case(data="pubmed", layers=2),
+    "cora-2, balanced": Case(layers=2, settings=gfgnn.AdmmConfig(penalties="balanced"), alone=True),
+    "cora-2, convergent": Case(layers=2, settings=gfgnn.AdmmConfig(penalties="convergent"), alone=True),
+    "cora-2, backward-forward": Case(
+        layers=2, settings=gfgnn.AdmmConfig(sweep="backward-forward"), alone=True
+    ),
+    "cora-2, 2 stages at once": Case(layers=2, stages=2, staleness=1, alone=True),
+    "cora-4": Case(layers=4, iters=100, settings=DEEP),
+    "cora-4, 4 stages at once": Case(layers=4, iters=200, settings=DEEP, stages=4, staleness=1, alone=True),
+    "cora-8": Case(layers=8, iters=400, settings=DEEP),
+    "cora-8, balanced": Case(layers=8, iters=400, settings=replace(LOOSE, penalties="balanced"), alone=True),
+    "cora-8, convergent": Case(
+        layers=8, iters=400, settings=replace(LOOSE, penalties="convergent"), alone=True
+    ),
+    "cora-8, backward-forward": Case(
+        layers=8, iters=200, settings=replace(LOOSE, sweep="backward-forward"), alone=True
+    ),
+    "cora-16": Case(layers=16, iters=400, settings=DEEP),
+    "cora-8, 2 stages": Case(layers=8, settings=COUPLED, stages=2),
+    "cora-8, 4 stages": Case(layers=8, settings=COUPLED, stages=4),
+    "cora-gcnii-8, 2 stages": Case(family="gcnii", layers=8, settings=COUPLED, stages=2),
+    "cora-gcnii-16, 2 stages": Case(family="gcnii", layers=16, settings=COUPLED, stages=2),
+    "cora-gcnii-16, 4 stages": Case(family="gcnii", layers=16, settings=COUPLED, stages=4),
 }
 COLUMNS = ("iteration", "seconds", "train", "val", "test")
 
 
 def train_all(names: list[str], seeds: int, iters: int | None, results: Path) -> None:
     for name in names:
-        data, family, layers, most, settings, stages = CASES[name]
-        graph = gfgnn.load(data)
-        model = gfgnn.ModelConfig(family=family, layers=layers, hidden=64)
+        case = CASES[name]
+        graph = gfgnn.load(case.data)
+        model = gfgnn.ModelConfig(family=case.family, layers=case.layers, hidden=64)
         for seed in range(seeds):
-            common: dict[str, Any] = {"seed": seed, "threads": 1}
-            for label, config in {
-                "admm": gfgnn.TrainConfig(
-                    solver="admm",
-                    iters=iters or most,
-                    admm=settings,
-                    stages=stages,
-                    backend="thread",
-                    **common,
-                ),
-                "target": gfgnn.TrainConfig(iters=iters, **common),
-            }.items():
+            admm = gfgnn.TrainConfig(
+                solver="admm", iters=iters or case.iters, admm=case.settings, stages=case.stages,
+                staleness=case.staleness, backend="thread", seed=seed, threads=1,
+            )  # fmt: skip
+            target = gfgnn.TrainConfig(iters=iters, seed=seed, threads=1)
+            beside = {} if case.alone else {"target": target}
+            for label, config in {"admm": admm, **beside}.items():
                 run(results, model, graph, config, columns=COLUMNS, case=name, label=label)
 
 

@@ -17,7 +17,10 @@ def test_run_and_report(
     monkeypatch.syspath_prepend(str(FOLDER))
     admm = importlib.import_module("admm")
     data = "synthetic:nodes=200,classes=3,features=8"
-    cases = {"two": (data, "gcn", 2, 5, admm.DEEP, 1), "coupled": (data, "gcnii", 2, 5, admm.COUPLED, 2)}
+    cases = {
+        "two": admm.Case(data=data, layers=2, settings=admm.DEEP),
+        "coupled": admm.Case(data=data, family="gcnii", layers=2, settings=admm.COUPLED, stages=2),
+    }
     monkeypatch.setattr(admm, "CASES", cases)
     small = ["--results", str(tmp_path / "lines.jsonl"), "--seeds", "2", "--iters", "4"]
     admm.main(["run", "--cases", "two", "coupled", *small])
@@ -42,3 +45,32 @@ def test_the_published_variant(
     capsys.readouterr()
     pdadmm.main(["report", *small])
     assert len(capsys.readouterr().out.splitlines()) == 2 + 2
+
+
+def test_the_solvers_side_by_side(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.syspath_prepend(str(FOLDER))
+    solvers = importlib.import_module("solvers")
+    monkeypatch.setattr(solvers, "LAYERS", (2,))
+    monkeypatch.setattr(solvers, "NEURONS", 8)
+    data = "synthetic:nodes=150,classes=3,features=6"
+    small = ["--results", str(tmp_path / "lines.jsonl"), "--seeds", "1"]
+    solvers.main(["run", "--cases", data, "--iters", "2", *small])
+    capsys.readouterr()
+    solvers.main(["report", *small])
+    rows = [line.split("|")[2:4] for line in capsys.readouterr().out.splitlines()[2:]]
+    expected = [
+        ("target", "1 x 1"),
+        ("target", "2 x 2"),
+        ("admm", "1 x 1"),
+        ("admm", "2 x 2"),
+        ("pdadmm-g", "1 x 1"),
+    ]
+    assert [tuple(cell.strip() for cell in row) for row in rows] == expected
+    held = {
+        line["label"]: line["bytes"] / 150 / 8 / 4
+        for line in map(json.loads, (tmp_path / "lines.jsonl").read_text().splitlines())
+        if line["label"].endswith("memory")
+    }
+    assert held["admm memory"] >= 3.0  # z, q and p of every layer
