@@ -7,7 +7,7 @@ from torch import Tensor
 from gfgnn.exchange.routes import upward
 from gfgnn.exchange.stages import Channel
 from gfgnn.model.blocks import FEATURES, output_of, standardisation, transform
-from gfgnn.model.wiring import add_to, gather, is_input, sources
+from gfgnn.model.wiring import add_to, gather, is_input, last_uses
 from gfgnn.problem import Problem
 
 Tensors = dict[str, Tensor]
@@ -40,7 +40,8 @@ def stage_forward(problem: Problem, weights: Tensors, fitted: Tensors | None = N
     received = dict(zip((span.start - 1, 0), channel.receive(0, True), strict=False))
     values = {} if problem.features is None else {FEATURES: problem.features}
     values |= received
-    last_use = _last_uses(problem)
+    done = last_uses(blocks, span)
+    sent = () if problem.is_last else (0,)
     for index in span:
         block = blocks[index]
         weight, bias = weights.get(f"block{index}.weight"), weights.get(f"block{index}.bias")
@@ -57,27 +58,15 @@ def stage_forward(problem: Problem, weights: Tensors, fitted: Tensors | None = N
             z = transform(gather(block, index, propagations, values.__getitem__), weight, bias)
         z = output_of(block, z, None if block.skip is None else values[index - 1])
         values[index] = add_to(block, z, values.__getitem__)
-        for source in [s for s, last in last_use.items() if last == index]:
-            del values[source]
+        for source in done[index]:
+            if source not in sent:
+                del values[source]
     h = values[span.stop - 1]
     if problem.is_last:
         return h
     channel.send(0, True, [h, *[values[0] for _ in route.targets[1:]]])
     channel.drain()
     return None
-
-
-def _last_uses(problem: Problem) -> dict[int, int]:
-    """The last block of this stage that takes each source, so that its output need not be kept longer; what the stage
-    sends on is kept."""
-    blocks, span = problem.model.blocks, problem.span
-    last: dict[int, int] = {}
-    for index in span:
-        last |= dict.fromkeys(sources(blocks[index], index), index)
-    if not problem.is_last:
-        last = {source: index for source, index in last.items() if source not in (0, span.stop - 1)}
-    last.pop(FEATURES, None)  # not ours to give up
-    return last
 
 
 def _normalised(index: int, eps: float | None, z: Tensor, weights: Tensors, fitted: Tensors | None) -> Tensor:

@@ -52,6 +52,19 @@ def sources(block: Block, index: int) -> set[int]:
     return found | {index - 1} | ({0} if block.propagate == "initial" else set())
 
 
+def last_uses(blocks: Sequence[Block], span: range) -> dict[int, list[int]]:
+    """By number of a block in ``span``, whose outputs no later block of it takes, so that they need not be kept longer.
+    Without the features, and without the output of the last block."""
+    last: dict[int, int] = {}
+    for index in span:
+        last |= dict.fromkeys(sources(blocks[index], index), index)
+    found: dict[int, list[int]] = {index: [] for index in span}
+    for source, index in last.items():
+        if source not in (FEATURES, span.stop - 1):
+            found[index].append(source)
+    return found
+
+
 def gather(block: Block, index: int, propagations: Sequence[Propagator], outputs: Outputs) -> Tensor:
     """T of block ``index`` ``[N, fan_in]`` from the outputs of others, ``outputs(source)`` ``[N, width]``.
 

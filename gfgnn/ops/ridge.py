@@ -9,6 +9,9 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+#: Rows that are taken at a time: with 64 to 256 columns, a megabyte or so.
+ROWS = 2048
+
 
 @dataclass(frozen=True)
 class Moments:
@@ -47,11 +50,19 @@ def moments(t: Tensor, c: Tensor, r: Tensor, centred: bool) -> Moments:
 def moment_sums(t: Tensor, c: Tensor, r: Tensor, centred: bool) -> list[Tensor]:
     """The sums over rows that :func:`moments_from` needs, in float64; those of several sets of rows may be added up.
 
-    ``T'CT``, ``T'R`` and ``1'C1``; where centred, ``1'CT`` and ``1'R`` too. They are taken in the inputs' precision.
+    ``T'CT``, ``T'R`` and ``1'C1``; where centred, ``1'CT`` and ``1'R`` too. They are taken in the precision of ``r``,
+    to which ``t`` is brought, a few rows at a time: while these lie in the cache, and without a copy of all of them.
     """
-    sums = [t.t() @ (t * c[:, None]), t.t() @ r, c.sum()]
-    if centred:
-        sums += [c @ t, r.sum(0)]
+    gram, cross = r.new_zeros(t.size(1), t.size(1)), r.new_zeros(t.size(1), r.size(1))
+    means, shifts = r.new_zeros(t.size(1)), r.new_zeros(r.size(1))
+    for some, weights, shift in zip(*(x.split(ROWS) for x in (t, c, r)), strict=True):
+        rows = some.to(r.dtype)
+        gram.addmm_(rows.t(), rows * weights[:, None])
+        cross.addmm_(rows.t(), shift)
+        if centred:
+            means.addmv_(rows.t(), weights)
+            shifts += shift.sum(0)
+    sums = [gram, cross, c.sum()] + ([means, shifts] if centred else [])
     return [value.double() for value in sums]
 
 

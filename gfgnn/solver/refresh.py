@@ -7,7 +7,8 @@ from torch import Tensor
 
 from gfgnn.exchange.sums import sum_over
 from gfgnn.model.blocks import looks_back, output_of, standardisation, transform
-from gfgnn.model.wiring import add_to, gather, is_input
+from gfgnn.model.wiring import add_to, gather, is_input, last_uses
+from gfgnn.ops.gate import Gate
 from gfgnn.problem import Problem
 from gfgnn.solver.state import Activations, TargetState
 
@@ -29,40 +30,40 @@ def refresh(
     if len(blocks) == 1:
         assert head is not None
         scores = problem.inputs.matmul(state.weights["block0.weight"])[head.index]
-        return Activations(0, None, [], [], None, None, None, scores + state.weights.get("block0.bias", 0.0))
+        scores = scores + state.weights.get("block0.bias", 0.0)
+        return Activations(0, None, [], [], {}, None, None, None, scores)
     received, initial, *_ = *(below or []), None, None
-    acts = Activations(problem.span.start, problem.features, [], [], received, initial, None, None)
+    acts = Activations(problem.span.start, problem.features, [], [], {}, received, initial, None, None)
+    done = last_uses(blocks, problem.span)
     for index in problem.span:
         block, name = blocks[index], f"block{index}"
         if index == len(blocks) - 1:
             assert head is not None
             acts.head = head.apply(acts.of)
-            acts.scores = transform(
-                acts.head, state.weights[f"{name}.weight"], state.weights.get(f"{name}.bias")
-            )
-        elif is_input(blocks, index):
-            z = _encode(problem, state, index, unit_spread)
-            acts.inputs.append(z.new_empty(0))
-            acts.outputs.append(add_to(block, output_of(block, z, None), acts.of))
-            acts.initial = acts.outputs[0] if index == 0 and looks_back(blocks[1:]) else acts.initial
+            acts.scores = transform(acts.head, *state.layer(index))
+            break
+        if is_input(blocks, index):
+            t, z = None, _encode(problem, state, index, unit_spread)
         elif block.weighted:
             t = _drop(problem, state, index, gather(block, index, problem.propagations, acts.of))
             if unit_spread:
                 _normalise(problem, state, index, t[spread_rows(problem)] @ state.weights[f"{name}.weight"])
-            z = transform(t, state.weights[f"{name}.weight"], state.weights.get(f"{name}.bias"))
-            below_it = None if block.skip is None else acts.of(index - 1)
-            acts.inputs.append(t)
-            acts.outputs.append(add_to(block, output_of(block, z, below_it), acts.of))
+            z = transform(t, *state.layer(index))
         else:
-            z = gather(
-                block, index, problem.propagations, acts.of
-            ).clone()  # it may be another block's output
+            # cloned: it may be another block's output
+            t, z = None, gather(block, index, problem.propagations, acts.of).clone()
             if block.norm_eps is not None:
                 scale, shift = standardisation(z, block.norm_eps)
                 acts.scales[index] = scale
                 z.mul_(scale).add_(shift)
-            acts.inputs.append(z.new_empty(0))
-            acts.outputs.append(add_to(block, output_of(block, z, None), acts.of))
+        acts.inputs.append(t)
+        acts.gates.append(None if block.activation == "identity" else Gate.of(z))
+        below_it = None if block.skip is None else acts.of(index - 1)
+        acts.outputs[index] = add_to(block, output_of(block, z, below_it), acts.of)
+        if index == 0 and looks_back(blocks[1:]):
+            acts.initial = acts.outputs[0]
+        for source in done[index]:
+            acts.outputs.pop(source, None)
     return acts
 
 

@@ -10,6 +10,7 @@ from torch import Tensor
 from gfgnn.exchange.stages import Agreement, Channel
 from gfgnn.model.blocks import FEATURES, Block
 from gfgnn.model.wiring import is_input
+from gfgnn.ops.gate import Gate
 from gfgnn.solver.auto import Settings
 from gfgnn.solver.input_system import InputSystem
 from gfgnn.solver.setup import HeadRows
@@ -106,6 +107,10 @@ class TargetState:
     synchronous_until: int = 0
     log: dict[int, Logged] = field(default_factory=dict)
 
+    def layer(self, index: int) -> tuple[Tensor, Tensor | None]:
+        """W and b of a block."""
+        return self.weights[f"block{index}.weight"], self.weights.get(f"block{index}.bias")
+
     @property
     def synchronous(self) -> bool:
         """Whether the present iteration waits for messages of its own."""
@@ -137,8 +142,9 @@ class Activations:
     Attributes:
         first: number of the stage's first block.
         features: X, where a block takes it beside other sources.
-        inputs: T of each of the stage's blocks below the output; empty where it never changes or there is no weight.
-        outputs: H of each of them, whose sign tells where the activation let Z pass.
+        inputs: T of each of the stage's blocks below the output; None where it never changes or there is no weight.
+        gates: where the activation of each of them let Z pass; None for the identity.
+        outputs: H of those that a later block of the stage takes, and of the stage's highest, by number.
         below: H that the stage below sent; None in the first stage.
         initial: H_0; None where no block of this stage or above looks at it.
         head: T of the output block, labelled rows ``[k, fan_in]``; None below the last stage.
@@ -148,8 +154,9 @@ class Activations:
 
     first: int
     features: Tensor | None
-    inputs: list[Tensor]
-    outputs: list[Tensor]
+    inputs: list[Tensor | None]
+    gates: list[Gate | None]
+    outputs: dict[int, Tensor]
     below: Tensor | None
     initial: Tensor | None
     head: Tensor | None
@@ -158,12 +165,18 @@ class Activations:
 
     def top(self) -> Tensor | None:
         """H of the highest block below the output that this stage has, or has been sent; None where there is none."""
-        return self.outputs[-1] if self.outputs else self.below
+        number = self.first + len(self.gates) - 1
+        return self.outputs[number] if self.gates else self.below
+
+    def forget_outputs(self) -> None:
+        """Lets go of every H: the way back needs T and gates alone."""
+        self.outputs.clear()
+        self.below = self.initial = None
 
     def of(self, source: int) -> Tensor:
         """The output of a block, or the features, as far as this stage has them."""
         if source >= self.first:
-            return self.outputs[source - self.first]
+            return self.outputs[source]
         found = (
             self.features if source == FEATURES else self.below if source == self.first - 1 else self.initial
         )

@@ -19,7 +19,8 @@ from gfgnn.exchange.sums import sum_over
 from gfgnn.forward import forward
 from gfgnn.model.blocks import FEATURES, Block
 from gfgnn.model.build import initial_weights
-from gfgnn.model.wiring import INITIAL, Outputs, Shares, add_shares, is_homogeneous, is_input, scatter
+from gfgnn.model.wiring import INITIAL, Shares, add_shares, is_homogeneous, is_input, scatter
+from gfgnn.ops.gate import Gate
 from gfgnn.ops.memory import release_freed_memory
 from gfgnn.ops.ridge import moment_sums, moments_from
 from gfgnn.problem import Problem
@@ -141,6 +142,7 @@ class TargetSolver:
             _go_back(problem, state)
             return state, info
         messages = self._from_above(problem, state, acts, rule)
+        acts.forget_outputs()
         if messages:
             self._hidden(problem, state, acts, messages, rule)
             self._send_down(problem, state, messages)
@@ -211,25 +213,25 @@ class TargetSolver:
     ) -> None:
         """Updates this stage's blocks below the output from the top; what is left in ``messages`` is for blocks below.
 
-        Takes T and H of each block out of ``acts`` and its message out of ``messages``, so that each is freed as soon
-        as nothing needs it: the work arrays of a block take the room of the blocks above it.
+        Takes T and the gate of each block out of ``acts`` and its message out of ``messages``, so that each is freed as
+        soon as nothing needs it: the work arrays of a block take the room of the blocks above it.
         """
         blocks = problem.model.blocks
-        for index in reversed(range(problem.span.start, problem.span.start + len(acts.outputs))):
-            block, t, output = blocks[index], acts.inputs.pop(), acts.outputs.pop()
+        for index in reversed(range(problem.span.start, problem.span.start + len(acts.gates))):
+            block, t, gate = blocks[index], acts.inputs.pop(), acts.gates.pop()
             if index == 0 and INITIAL in messages:
                 _receive(messages, [(0, messages.pop(INITIAL))])
             if index not in messages:  # it feeds nothing that has been updated
                 continue
             message = messages.pop(index)
-            r = _through_activation(block, index, message, output, acts.of)
-            del output
+            r = _through_activation(block, message, gate)
+            del gate
             _receive(messages, _passed_on(block, index, message))
             del message
             if is_input(blocks, index):
                 _apply(state, f"block{index}", rule.encoder(state, index, block, r))
                 continue
-            if block.weighted:
+            if t is not None:
                 r = self._update(problem, state, index, t, r, rule)
             elif index in acts.scales:
                 r = _unscaled(r, acts.scales[index], state, rule)
@@ -284,7 +286,7 @@ def _agree(problem: Problem, state: TargetState, acts: Activations, rule: Rule) 
         total = loss_sum(problem.model.task, acts.scores, problem.targets)
         h = acts.top()
         if h is not None and not rule.unit_spread and is_homogeneous(problem.model.blocks):
-            squares, count = float(h.square().sum()), float(h.numel())
+            squares, count = float(torch.linalg.vector_norm(h)) ** 2, float(h.numel())
     known, (total, squares, count) = state.links.agreement.reach(
         state.iteration, state.synchronous, (total, squares, count)
     )
@@ -293,24 +295,9 @@ def _agree(problem: Problem, state: TargetState, acts: Activations, rule: Rule) 
     return known, total / problem.facts.num_train, rms * state.log[known].scale / state.scale
 
 
-def _through_activation(
-    block: Block, index: int, message: Tensor, output: Tensor, outputs: Outputs
-) -> Tensor:
-    """The weighted shift wanted of Z: the message where the activation lets it pass, ``[N, d]``.
-
-    Args:
-        output: H of the block, whose sign (without what was added) is that of Z.
-        outputs: of the blocks below.
-    """
-    r = message
-    if block.activation != "identity":
-        z_sign = output
-        if block.skip is not None:
-            z_sign = output - outputs(index - 1)
-        for source, factor in block.adds:
-            z_sign = torch.sub(z_sign, outputs(source), alpha=factor)
-        # torch's own elementwise gate: message where z_sign > 0, else slope * message, in one pass
-        r = torch.ops.aten.leaky_relu_backward(message, z_sign, block.slope_below, False)
+def _through_activation(block: Block, message: Tensor, gate: Gate | None) -> Tensor:
+    """The weighted shift wanted of Z: the message where the activation lets it pass, ``[N, d]``."""
+    r = message if gate is None else gate.through(message, block.slope_below)
     own = add_shares(block)[0] if block.skip is None else block.skip
     return r if own == 1.0 else r * own
 

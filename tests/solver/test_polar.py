@@ -48,7 +48,7 @@ def test_every_direction_moves_by_the_planned_size(bias: bool, layer: str) -> No
     acts = refresh(p, state, unit_spread=True)
     index = 1 if layer == "hidden" else 0
     c, block = state.fixed.masses[index], p.model.blocks[index]
-    r = c[:, None] * randn_like(acts.outputs[0])
+    r = c[:, None] * randn_like(acts.top())
     if layer == "hidden":
         t = acts.inputs[1]
         update = rule.hidden(state, "block1", block, moments(t, c, r, centred=bias))
@@ -70,7 +70,7 @@ def test_the_size_of_the_message_does_not_matter(scale: float) -> None:
         state = bare(p)
         acts = refresh(p, state, unit_spread=True)
         c = state.fixed.masses[1]
-        r = factor * c[:, None] * randn_like(acts.outputs[1])
+        r = factor * c[:, None] * randn_like(acts.top())
         data = moments(acts.inputs[1], c, r, centred=True)
         updates.append(PolarStep().hidden(state, "block1", p.model.blocks[1], data))
     torch.testing.assert_close(updates[0].weight, updates[1].weight)
@@ -130,7 +130,7 @@ def test_without_a_message_weights_decay_to_their_reference() -> None:
     state.averages, state.averaged, state.iteration = {}, 1, 0
     acts = refresh(p, state, unit_spread=True)
     c = state.fixed.masses[1]
-    data = moments(acts.inputs[1], c, torch.zeros_like(acts.outputs[1]), centred=True)
+    data = moments(acts.inputs[1], c, torch.zeros_like(acts.top()), centred=True)
     update = PolarStep().hidden(state, "block1", p.model.blocks[1], data)
     offset = state.weights["block1.weight"] - torch.eye(12, dtype=torch.float64)
     assert float(offset.norm()) > 0.1

@@ -28,14 +28,14 @@ def test_the_gauge_changes_no_score(family: str, activation: str) -> None:
     acts = refresh(p, state, unit_spread=False)
     before = {name: w.clone() for name, w in state.weights.items()}
     scores, good = forward(p, state.weights), forward(p, state.good)
-    rms = float(acts.outputs[-1].square().mean().sqrt())
+    rms = float(acts.top().square().mean().sqrt())
     assert abs(rms - 1.0) > 0.5
     moved = SweepStep().finish(p, state, rms, before)
     torch.testing.assert_close(forward(p, state.weights), scores)
     torch.testing.assert_close(forward(p, state.good), good)
     for name, w in state.weights.items():  # the velocity, their difference, is on the new scale
         torch.testing.assert_close(moved[name], w)
-    rms = refresh(p, state, unit_spread=False).outputs[-1].square().mean().sqrt()
+    rms = refresh(p, state, unit_spread=False).top().square().mean().sqrt()
     assert float(rms) == pytest.approx(1.0)
 
 
@@ -115,7 +115,7 @@ def test_the_encoder_makes_up_for_what_is_lost_on_the_way(family: str) -> None:
     _, state, _ = run(p, 2, step="sweep")
     fixed = state.fixed
     assert fixed.gain == pytest.approx(1.0 / response(p))
-    r = fixed.masses[0][:, None] * randn_like(refresh(p, state, unit_spread=False).outputs[0])
+    r = fixed.masses[0][:, None] * randn_like(refresh(p, state, unit_spread=False).top())
     update = SweepStep().encoder(state, 0, p.model.blocks[0], r.clone())
     t, c = p.inputs.matmul(torch.eye(p.inputs.fan_in, dtype=torch.float64)), fixed.masses[0]
     m = (c @ t) / c.sum()
