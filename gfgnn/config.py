@@ -75,6 +75,13 @@ class TargetConfig:
     sampled_dropout: float = 0.0  #: probability of sampled dropout masks on the inputs of hidden layers
     node_weights: str = "auto"  #: mass | uniform | auto
     freeze_hidden: bool = False  #: leave hidden layers as initialised (for ablations)
+    gram_every: int = 1  #: hidden layers' Gram matrices are taken every so many iterations
+    storage: str | None = (
+        None  #: bf16 | fp16 | float32: what hidden layers' inputs are kept in; None: as computed
+    )
+    recompute: bool = (
+        False  #: keep the inputs of some layers only, and compute the others again when they are needed
+    )
 
     def __post_init__(self) -> None:
         check_choice("step", self.step, ("auto", "sweep", "polar"))
@@ -86,6 +93,9 @@ class TargetConfig:
             if (value := getattr(self, name)) != "auto":
                 check_between(name, value, 0.0, 0.99)
         check_flag("freeze_hidden", self.freeze_hidden)
+        check_flag("recompute", self.recompute)
+        check_count("gram_every", self.gram_every, 1)
+        check_choice("storage", self.storage, (None, "bf16", "fp16", "float32"))
 
 
 @dataclass(frozen=True, kw_only=True)

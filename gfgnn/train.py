@@ -150,6 +150,11 @@ def make_solver(config: TrainConfig, model: Model) -> Solver:
             )
         check_pdadmm(model, config.pdadmm)
         return PdadmmSolver(config.pdadmm)
+    if config.target.recompute and not is_chain(model.blocks):
+        raise InputError(
+            "recompute is written for chains of blocks, and this network has branches, several propagation matrices "
+            "or normalisations in between."
+        )
     from gfgnn.solver.target import TargetSolver
 
     return TargetSolver(config.target, config.iters, config.staleness)

@@ -97,6 +97,13 @@ def train_command(
     momentum: Annotated[str | None, _option(TARGET, AUTO)] = None,
     step_size: Annotated[str | None, _option(TARGET, AUTO)] = None,
     node_weights: Annotated[str | None, _option(TARGET, "mass, uniform or auto (auto).")] = None,
+    storage: Annotated[
+        str | None, _option(TARGET, "bf16, fp16 or float32, to keep activations in (as computed).")
+    ] = None,
+    recompute: Annotated[
+        bool | None, _option(TARGET, "Keep activations of some layers only: less memory.", "--recompute")
+    ] = None,
+    gram_every: Annotated[int | None, _option(TARGET, "Iterations that a Gram matrix serves (1).")] = None,
     nu: Annotated[
         float | None, _option(ADMM, "Penalty of what a layer does not fit (1; pdadmm-g 0.01).")
     ] = None,
@@ -151,7 +158,10 @@ def train_command(
             staleness=staleness, partition=partition, partitioner=partitioner, backend=backend, timeout=timeout,
             port=port, timeline=timeline, lean=lean,
         ),
-        "target": o.given(step=step, node_weights=node_weights, **numbers),
+        "target": o.given(
+            step=step, node_weights=node_weights, storage=storage, recompute=recompute, gram_every=gram_every,
+            **numbers,
+        ),
         "admm": o.given(
             nu=nu, rho=rho, penalties=penalties, over_relaxation=over_relaxation, sweep=sweep, inside=inside,
             resync=resync, node_weights=node_weights,

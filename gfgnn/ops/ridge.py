@@ -47,22 +47,30 @@ def moments(t: Tensor, c: Tensor, r: Tensor, centred: bool) -> Moments:
     return moments_from(moment_sums(t, c, r, centred))
 
 
-def moment_sums(t: Tensor, c: Tensor, r: Tensor, centred: bool) -> list[Tensor]:
+def moment_sums(
+    t: Tensor, c: Tensor, r: Tensor, centred: bool, *, rows: Tensor | None = None, gram: bool = True
+) -> list[Tensor]:
     """The sums over rows that :func:`moments_from` needs, in float64; those of several sets of rows may be added up.
 
     ``T'CT``, ``T'R`` and ``1'C1``; where centred, ``1'CT`` and ``1'R`` too. They are taken in the precision of ``r``,
     to which ``t`` is brought, a few rows at a time: while these lie in the cache, and without a copy of all of them.
+
+    Args:
+        rows: the only ones that count, where the others' ``c`` is 0; ``r`` then has these alone.
+        gram: whether ``T'CT`` is taken; else it is left at zero.
     """
-    gram, cross = r.new_zeros(t.size(1), t.size(1)), r.new_zeros(t.size(1), r.size(1))
+    gram_sum, cross = r.new_zeros(t.size(1), t.size(1)), r.new_zeros(t.size(1), r.size(1))
     means, shifts = r.new_zeros(t.size(1)), r.new_zeros(r.size(1))
-    for some, weights, shift in zip(*(x.split(ROWS) for x in (t, c, r)), strict=True):
-        rows = some.to(r.dtype)
-        gram.addmm_(rows.t(), rows * weights[:, None])
-        cross.addmm_(rows.t(), shift)
+    for start in range(0, r.size(0), ROWS):
+        which = slice(start, start + ROWS) if rows is None else rows[start : start + ROWS]
+        some, weights, shift = t[which].to(r.dtype), c[which], r[start : start + ROWS]
+        if gram:
+            gram_sum.addmm_(some.t(), some * weights[:, None])
+        cross.addmm_(some.t(), shift)
         if centred:
-            means.addmv_(rows.t(), weights)
+            means.addmv_(some.t(), weights)
             shifts += shift.sum(0)
-    sums = [gram, cross, c.sum()] + ([means, shifts] if centred else [])
+    sums = [gram_sum, cross, c.sum()] + ([means, shifts] if centred else [])
     return [value.double() for value in sums]
 
 

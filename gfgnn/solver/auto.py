@@ -37,6 +37,9 @@ class Settings:
     head_gain: float = 1.0
     sampled_dropout: float = 0.0
     freeze_hidden: bool = False
+    gram_every: int = 1
+    storage: str | None = None
+    recompute: bool = False
 
     def to_dict(self) -> dict[str, Any]:
         return asdict(self)
@@ -67,7 +70,7 @@ def resolve(config: TargetConfig, model: Model, facts: Facts, *, late: bool = Fa
     scarcity = max(1e-3, 0.3 / (ratio * signal))
     ridge, few = min(1.0, scarcity), scarcity >= 1.0
     if step == "sweep":
-        chosen = {
+        chosen: dict[str, Any] = {
             "ridge_encoder": min(10.0, scarcity), "ridge_hidden": 30.0, "ridge_output": min(3.0, scarcity),
             "dropout_encoder": 0.1 if few else 0.0, "dropout_output": 0.5 if few else 0.0,
             "momentum": 0.0 if late else 0.5, "prox": 0.1, "rho": 0.1, "step_size": 1.0 / hidden,
@@ -87,5 +90,8 @@ def resolve(config: TargetConfig, model: Model, facts: Facts, *, late: bool = Fa
         head_gain=2.0 if step == "polar" and model.task != "regression" else 1.0,
         sampled_dropout=config.sampled_dropout,
         freeze_hidden=config.freeze_hidden,
+        gram_every=config.gram_every,
+        storage=config.storage,
+        recompute=config.recompute,
         **chosen,
     )

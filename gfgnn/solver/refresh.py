@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import torch
 from torch import Tensor
 
@@ -14,6 +16,7 @@ from gfgnn.solver.state import Activations, TargetState
 
 #: Rows from which the spread of a pre-activation is measured; of larger graphs every so-many-th row is taken.
 SPREAD_ROWS = 16384
+STORAGE = {"bf16": torch.bfloat16, "fp16": torch.float16, "float32": torch.float32}
 
 
 def refresh(
@@ -31,40 +34,80 @@ def refresh(
         assert head is not None
         scores = problem.inputs.matmul(state.weights["block0.weight"])[head.index]
         scores = scores + state.weights.get("block0.bias", 0.0)
-        return Activations(0, None, [], [], {}, None, None, None, scores)
+        return Activations(0, None, {}, {}, {}, None, None, None, scores)
     received, initial, *_ = *(below or []), None, None
-    acts = Activations(problem.span.start, problem.features, [], [], {}, received, initial, None, None)
-    done = last_uses(blocks, problem.span)
+    acts = Activations(problem.span.start, problem.features, {}, {}, {}, received, initial, None, None)
+    done, settings = last_uses(blocks, problem.span), state.fixed.settings
+    kept = checkpoints(problem) if settings.recompute else ()
     for index in problem.span:
-        block, name = blocks[index], f"block{index}"
         if index == len(blocks) - 1:
             assert head is not None
             acts.head = head.apply(acts.of)
             acts.scores = transform(acts.head, *state.layer(index))
             break
-        if is_input(blocks, index):
-            t, z = None, _encode(problem, state, index, unit_spread)
-        elif block.weighted:
-            t = _drop(problem, state, index, gather(block, index, problem.propagations, acts.of))
-            if unit_spread:
-                _normalise(problem, state, index, t[spread_rows(problem)] @ state.weights[f"{name}.weight"])
-            z = transform(t, *state.layer(index))
-        else:
-            # cloned: it may be another block's output
-            t, z = None, gather(block, index, problem.propagations, acts.of).clone()
-            if block.norm_eps is not None:
-                scale, shift = standardisation(z, block.norm_eps)
-                acts.scales[index] = scale
-                z.mul_(scale).add_(shift)
-        acts.inputs.append(t)
-        acts.gates.append(None if block.activation == "identity" else Gate.of(z))
-        below_it = None if block.skip is None else acts.of(index - 1)
-        acts.outputs[index] = add_to(block, output_of(block, z, below_it), acts.of)
+        t, h = _advance(problem, state, acts, index, unit_spread)
+        if t is not None and not settings.recompute:
+            acts.inputs[index] = t if settings.storage is None else t.to(STORAGE[settings.storage])
+        acts.outputs[index] = h
         if index == 0 and looks_back(blocks[1:]):
-            acts.initial = acts.outputs[0]
+            acts.initial = h
+        if index + 1 in kept:
+            acts.checkpoints[index + 1] = h
         for source in done[index]:
             acts.outputs.pop(source, None)
+    if problem.span.start in kept:
+        assert acts.below is not None
+        acts.checkpoints[problem.span.start] = acts.below
     return acts
+
+
+def checkpoints(problem: Problem) -> range:
+    """Blocks whose inputs are kept where the others' are computed again, ``sqrt(n)`` of n (Chen et al. 2016)."""
+    span, last = problem.span, len(problem.model.blocks) - 1
+    inner = range(max(span.start, 1), min(span.stop, last))
+    return inner[:: max(1, math.isqrt(max(0, len(inner) - 1)) + 1)]
+
+
+def recomputed(problem: Problem, state: TargetState, acts: Activations, index: int) -> Tensor:
+    """T of a block that was not kept, and into ``acts`` those of the blocks below it down to a checkpoint.
+
+    Called by every part, before any of these blocks is updated; sends what their refresh did.
+    """
+    start = max(number for number in acts.checkpoints if number <= index)
+    acts.outputs = {start - 1: acts.checkpoints.pop(start)}
+    storage = state.fixed.settings.storage
+    for number in range(start, index + 1):
+        t, h = _advance(problem, state, acts, number, unit_spread=False)
+        assert t is not None
+        acts.inputs[number] = t if storage is None else t.to(STORAGE[storage])
+        acts.outputs = {number: h}
+    acts.outputs = {}
+    return acts.inputs.pop(index)
+
+
+def _advance(
+    problem: Problem, state: TargetState, acts: Activations, index: int, unit_spread: bool
+) -> tuple[Tensor | None, Tensor]:
+    """T, where it has weights and changes, and H of a block below the output; leaves its gate in ``acts``."""
+    block, name = problem.model.blocks[index], f"block{index}"
+    t: Tensor | None = None
+    if is_input(problem.model.blocks, index):
+        z = _encode(problem, state, index, unit_spread)
+    elif block.weighted:
+        t = _drop(problem, state, index, gather(block, index, problem.propagations, acts.of))
+        if unit_spread:
+            _normalise(problem, state, index, t[spread_rows(problem)] @ state.weights[f"{name}.weight"])
+        z = transform(t, *state.layer(index))
+    else:
+        z = gather(block, index, problem.propagations, acts.of).clone()  # it may be another block's output
+        if block.norm_eps is not None:
+            scale, shift = standardisation(z, block.norm_eps)
+            acts.scales[index] = scale
+            z.mul_(scale).add_(shift)
+    if block.activation != "identity":
+        acts.gates[index] = Gate.of(z)
+    below = None if block.skip is None else acts.of(index - 1)
+    return t, add_to(block, output_of(block, z, below), acts.of)
 
 
 def _encode(problem: Problem, state: TargetState, index: int, unit_spread: bool) -> Tensor:

@@ -36,6 +36,7 @@ class Fixed:
         references: what the ridge shrinks each weight towards.
         horizon: iterations of the whole run; the polar step's size falls linearly to zero over them.
         share: of each update that is applied, for stages that work on old messages.
+        rows: of each hidden block, those that weigh anything, where they are few; else None.
     """
 
     settings: Settings
@@ -46,6 +47,7 @@ class Fixed:
     references: Weights
     horizon: int
     share: float = 1.0
+    rows: dict[int, Tensor | None] = field(default_factory=dict)
 
     @property
     def encoder(self) -> InputSystem:
@@ -82,6 +84,7 @@ class TargetState:
         velocity: the last change of every weight.
         seed: of the sampled dropout.
         averages: running means of the polar step.
+        grams: Gram matrices of hidden blocks that serve for several iterations, each with the scale of then.
         slow: factor on every change; the safeguard lowers it and it recovers.
         good: weights of the lowest training loss so far, to go back to.
         scale: product of all gauge factors so far; divides H and all messages.
@@ -95,6 +98,7 @@ class TargetState:
     velocity: Weights
     seed: int
     averages: dict[str, Tensor] = field(default_factory=dict)
+    grams: dict[int, tuple[Tensor, float]] = field(default_factory=dict)
     averaged: int = 0  #: iterations in the running means
     iteration: int = 0
     slow: float = 1.0
@@ -142,44 +146,46 @@ class Activations:
     Attributes:
         first: number of the stage's first block.
         features: X, where a block takes it beside other sources.
-        inputs: T of each of the stage's blocks below the output; None where it never changes or there is no weight.
-        gates: where the activation of each of them let Z pass; None for the identity.
+        inputs: T of the stage's blocks below the output, by number, where it changes, has weights and is kept.
+        gates: where the activation of each of them let Z pass; none for the identity.
         outputs: H of those that a later block of the stage takes, and of the stage's highest, by number.
         below: H that the stage below sent; None in the first stage.
         initial: H_0; None where no block of this stage or above looks at it.
         head: T of the output block, labelled rows ``[k, fan_in]``; None below the last stage.
         scores: of the labelled rows, ``[k, C]``; likewise.
+        checkpoints: H below some blocks, by their number, from which the T of others can be computed again.
         scales: what the present statistics multiply the columns of Z by, for blocks that normalise it.
     """
 
     first: int
     features: Tensor | None
-    inputs: list[Tensor | None]
-    gates: list[Gate | None]
+    inputs: dict[int, Tensor]
+    gates: dict[int, Gate]
     outputs: dict[int, Tensor]
     below: Tensor | None
     initial: Tensor | None
     head: Tensor | None
     scores: Tensor | None
+    checkpoints: dict[int, Tensor] = field(default_factory=dict)
     scales: dict[int, Tensor] = field(default_factory=dict)
 
     def top(self) -> Tensor | None:
         """H of the highest block below the output that this stage has, or has been sent; None where there is none."""
-        number = self.first + len(self.gates) - 1
-        return self.outputs[number] if self.gates else self.below
+        return self.outputs[max(self.outputs)] if self.outputs else self.below
 
     def forget_outputs(self) -> None:
-        """Lets go of every H: the way back needs T and gates alone."""
+        """Lets go of every H: the way back needs T and gates alone, and H_0 where T is computed again."""
         self.outputs.clear()
-        self.below = self.initial = None
+        self.below = None
+        if not self.checkpoints:
+            self.initial = None
 
     def of(self, source: int) -> Tensor:
         """The output of a block, or the features, as far as this stage has them."""
-        if source >= self.first:
-            return self.outputs[source]
-        found = (
-            self.features if source == FEATURES else self.below if source == self.first - 1 else self.initial
-        )
+        found = self.outputs.get(source)
+        if found is None:
+            beside = {FEATURES: self.features, self.first - 1: self.below}
+            found = beside.get(source, self.initial)
         assert found is not None
         return found
 

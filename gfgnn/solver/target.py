@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import functools
 import math
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -22,7 +23,7 @@ from gfgnn.model.build import initial_weights
 from gfgnn.model.wiring import INITIAL, Shares, add_shares, is_homogeneous, is_input, scatter
 from gfgnn.ops.gate import Gate
 from gfgnn.ops.memory import release_freed_memory
-from gfgnn.ops.ridge import moment_sums, moments_from
+from gfgnn.ops.ridge import Moments, moment_sums, moments_from
 from gfgnn.problem import Problem
 from gfgnn.solver.auto import Settings, resolve
 from gfgnn.solver.base import StepInfo
@@ -30,7 +31,7 @@ from gfgnn.solver.head import CURVATURE, loss_sum, residual
 from gfgnn.solver.input_system import make_input_system
 from gfgnn.solver.links import addressed, delay, delayed_share, make_links, receive, stages_above
 from gfgnn.solver.polar import PolarStep
-from gfgnn.solver.refresh import refresh
+from gfgnn.solver.refresh import recomputed, refresh
 from gfgnn.solver.setup import make_head_rows, node_weights, reference_weights, response, semi_orthogonal
 from gfgnn.solver.state import Activations, Fixed, Logged, TargetState, Update, Weights, block_of, rescaled
 from gfgnn.solver.sweep import SweepStep
@@ -95,7 +96,8 @@ class TargetSolver:
         if problem.is_last:
             weights[f"block{len(blocks) - 1}.weight"].zero_()
         share = delayed_share(settings.step, delay(problem, self.staleness))
-        fixed = Fixed(settings, own_masses, head, systems, gain, references, self.iters, share)
+        rows = {index: _rows_that_count(mass) for index, mass in own_masses.items()}
+        fixed = Fixed(settings, own_masses, head, systems, gain, references, self.iters, share, rows)
         velocity = {name: torch.zeros_like(w) for name, w in weights.items()}
         seed = int(torch.randint(2**62, (1,), generator=generator))
         links = make_links(problem, self.staleness)
@@ -217,11 +219,12 @@ class TargetSolver:
         soon as nothing needs it: the work arrays of a block take the room of the blocks above it.
         """
         blocks = problem.model.blocks
-        for index in reversed(range(problem.span.start, problem.span.start + len(acts.gates))):
-            block, t, gate = blocks[index], acts.inputs.pop(), acts.gates.pop()
+        for index in reversed(range(problem.span.start, min(problem.span.stop, len(blocks) - 1))):
+            block, gate = blocks[index], acts.gates.pop(index, None)
             if index == 0 and INITIAL in messages:
                 _receive(messages, [(0, messages.pop(INITIAL))])
             if index not in messages:  # it feeds nothing that has been updated
+                acts.inputs.pop(index, None)
                 continue
             message = messages.pop(index)
             r = _through_activation(block, message, gate)
@@ -231,26 +234,51 @@ class TargetSolver:
             if is_input(blocks, index):
                 _apply(state, f"block{index}", rule.encoder(state, index, block, r))
                 continue
-            if t is not None:
-                r = self._update(problem, state, index, t, r, rule)
+            if block.weighted:
+                r = self._update(problem, state, acts, index, r, rule)
             elif index in acts.scales:
                 r = _unscaled(r, acts.scales[index], state, rule)
-            del t
             _receive(messages, scatter(block, index, problem.propagations, r))
             del r
 
     def _update(
-        self, problem: Problem, state: TargetState, index: int, t: Tensor, r: Tensor, rule: Rule
+        self, problem: Problem, state: TargetState, acts: Activations, index: int, r: Tensor, rule: Rule
     ) -> Tensor:
         """Updates a hidden block from its T and the weighted shift ``r`` wanted of Z; what that means for T."""
-        block, name = problem.model.blocks[index], f"block{index}"
-        old = state.weights[f"{name}.weight"]
+        block, name, rows = problem.model.blocks[index], f"block{index}", state.fixed.rows[index]
+        old, wanted = state.weights[f"{name}.weight"], r if rows is None else r[rows]
+        t = acts.inputs.pop(index, None)
         if not state.fixed.settings.freeze_hidden:
-            sums = moment_sums(t, state.fixed.masses[index], r, centred=block.bias)
-            data = moments_from(sum_over(problem.grid.parts, *sums))
+            t = recomputed(problem, state, acts, index) if t is None else t
+            data = self._moments(problem, state, index, t, wanted)
             _apply(state, name, rule.hidden(state, name, block, data))
         down = rule.inverse(state, old, state.weights[f"{name}.weight"]) * _share(block)
-        return r @ down.to(r.dtype)
+        shifts = wanted @ down.to(r.dtype)
+        return shifts if rows is None else r.new_zeros(r.size(0), shifts.size(1)).index_copy_(0, rows, shifts)
+
+    def _moments(
+        self, problem: Problem, state: TargetState, index: int, t: Tensor, wanted: Tensor
+    ) -> Moments:
+        """Moments of all parts' rows; a Gram matrix serves ``gram_every`` iterations, on the scale of each."""
+        every, known = state.fixed.settings.gram_every, state.grams.get(index)
+        fresh = known is None or (state.iteration - 1) % every == 0
+        sums = moment_sums(
+            t, state.fixed.masses[index], wanted, problem.model.blocks[index].bias, gram=fresh,
+            rows=state.fixed.rows[index],
+        )  # fmt: skip
+        data = moments_from(sum_over(problem.grid.parts, *sums))
+        if known is not None and not fresh:
+            gram, scale = known
+            return replace(data, gram=gram * (scale / state.scale) ** 2)
+        if every > 1:
+            state.grams[index] = data.gram, state.scale
+        return data
+
+
+def _rows_that_count(mass: Tensor) -> Tensor | None:
+    """The nodes that some labelled one hears of through the blocks above, where they are less than half of all."""
+    rows = mass.nonzero().squeeze(1)
+    return rows if 2 * rows.numel() < mass.numel() else None
 
 
 def _receive(messages: dict[int, Tensor], shares: Shares) -> None:

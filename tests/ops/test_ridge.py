@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from gfgnn.ops.ridge import factor, mean_diagonal, moments, solve
+from gfgnn.ops.ridge import ROWS, factor, mean_diagonal, moment_sums, moments, solve
 
 
 def problem(seed: int = 0, n: int = 30, p: int = 4, d: int = 3) -> tuple[torch.Tensor, ...]:
@@ -29,6 +29,25 @@ def test_moments_follow_their_definition(centred: bool) -> None:
     torch.testing.assert_close(data.shift, rbar)
     torch.testing.assert_close(data.total, s)
     torch.testing.assert_close(data.scale, data.gram.trace() / 4)
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16])
+def test_moments_of_many_rows_are_taken_in_pieces(dtype: torch.dtype) -> None:
+    """The same as at once, also of rows kept in fewer bits, of chosen rows alone, and without the Gram matrix."""
+    generator = torch.Generator().manual_seed(0)
+    n = 2 * ROWS + 17
+    t, c, r = (torch.rand(n, w, generator=generator, dtype=torch.float64) for w in (5, 1, 3))
+    t, c, rows = t.to(dtype), c.squeeze(1), torch.arange(0, n, 3)
+    r = r.float() if dtype != torch.float64 else r
+    c = c.to(r.dtype)
+    c[1::3] = c[2::3] = 0.0
+    wide = t.double()
+    expected = [wide.t() @ (wide * c.double()[:, None]), wide[::3].t() @ r[::3].double(), c.double().sum()]
+    expected += [c.double() @ wide, r[::3].double().sum(0)]
+    found = moment_sums(t, c, r[::3].contiguous(), True, rows=rows)
+    for value, wanted in zip(found, expected, strict=True):
+        torch.testing.assert_close(value, wanted, rtol=1e-5 if r.dtype == torch.float32 else 1e-12, atol=0.0)
+    assert not moment_sums(t, c, r, True, gram=False)[0].any()
 
 
 def test_moments_of_single_precision_are_kept_in_double() -> None:

@@ -9,6 +9,7 @@ from problems import DEEP, directed_weighted, held_out, make, randn_like, run, s
 from gfgnn.config import ACTIVATIONS
 from gfgnn.forward import forward
 from gfgnn.model.blocks import Block
+from gfgnn.ops.gate import Gate
 from gfgnn.ops.ridge import moments
 from gfgnn.solver.refresh import refresh
 from gfgnn.solver.setup import response
@@ -135,13 +136,12 @@ def test_passing_down_is_exact_at_the_identity() -> None:
 @pytest.mark.parametrize(("activation", "slope"), [("relu", 0.0), ("leaky_relu", 0.01), ("identity", 1.0)])
 @pytest.mark.parametrize("skip", [None, 0.5])
 def test_the_gate(activation: str, slope: float, skip: float | None) -> None:
-    """The slope of the activation at Z, read off the block's output."""
+    """The slope of the activation at Z."""
     block = Block(propagate="graph", in_channels=4, out_channels=4, activation=activation, skip=skip)
-    z, below, message = (randn_like(torch.zeros(9, 4), seed=s) for s in range(3))
-    active = torch.where(z > 0, z, slope * z)
-    output = active if skip is None else below + skip * active
+    z, message = (randn_like(torch.zeros(9, 4), seed=s) for s in range(2))
+    gate = None if activation == "identity" else Gate.of(z)
     expected = torch.where(z > 0, message, slope * message) * (1.0 if skip is None else skip)
-    torch.testing.assert_close(_through_activation(block, 1, message, output, lambda _: below), expected)
+    torch.testing.assert_close(_through_activation(block, message, gate), expected)
 
 
 @pytest.mark.parametrize("family", ["gcn", "gcnii", "sign"])

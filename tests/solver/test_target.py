@@ -101,9 +101,9 @@ def test_no_derivative_is_ever_asked_for(
         _, state, losses = run(p, 3, step=step)
         acts = refresh(p, state, unit_spread=step == "polar")
     assert losses[-1] < losses[0]
-    found = [*tensors_of(state), *acts.inputs, *acts.outputs, acts.scores]
+    found = [*tensors_of(state), *acts.inputs.values(), *acts.outputs.values(), acts.scores]
     assert not any(t.requires_grad or t.grad_fn is not None for t in found)
-    assert all(t.is_inference() == (mode == "inference") for t in acts.outputs)
+    assert all(t.is_inference() == (mode == "inference") for t in acts.outputs.values())
 
 
 def test_the_check_above_catches_backpropagation(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -175,16 +175,18 @@ def test_the_message_is_the_transpose_at_the_starting_weights(family: str, activ
     p = make(family, directed_weighted(), layers=5, activation=activation)
     solver, state = start(p, step="sweep", freeze_hidden=True)
     acts = refresh(p, state, unit_spread=False)
-    message = torch.randn(acts.outputs[-1].shape, generator=torch.Generator().manual_seed(3)).double()
-    h0 = acts.outputs[0].clone().requires_grad_()
+    message = torch.randn(acts.top().shape, generator=torch.Generator().manual_seed(3)).double()
+    z0 = p.inputs.matmul(state.weights["block0.weight"]) + state.weights["block0.bias"]
+    h0 = activate(z0, activation).requires_grad_()
     (expected,) = torch.autograd.grad((message * hidden_layers(p, h0, state)).sum(), h0)
     rho, depth = state.fixed.settings.rho, len(p.model.blocks) - 2
     if family == "sage":
         expected = expected * ((1 + rho) / (1 + 2 * rho)) ** depth
-    rule, gate = Listening(), activate_slope(acts.outputs[0], activation)
+    rule, gate = Listening(), activate_slope(h0.detach(), activation)
+    acts.forget_outputs()
     solver._hidden(p, state, acts, {len(p.model.blocks) - 2: message}, rule)
     assert not acts.inputs
-    assert not acts.outputs, "T and H are let go"
+    assert not acts.gates, "T and gates are let go"
     torch.testing.assert_close(rule.heard, expected * gate)
 
 
