@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from gfgnn.config import TrainConfig
 from gfgnn.graph.fingerprint import fingerprint
 from gfgnn.graph.graph import Graph
-from gfgnn.graph.order import MOST_PARTS, PART_NODES, Order, find_order, node_order
+from gfgnn.graph.order import Order, find_order, metis_parts, node_order
 
 #: orders by method, for as long as their graph is there
 _found: WeakKeyDictionary[Graph, dict[str, Order]] = WeakKeyDictionary()
@@ -38,5 +38,5 @@ def _from_disk(graph: Graph, method: str) -> NDArray[np.int64]:
     def make() -> NDArray[np.integer]:
         return find_order(graph, method).astype(np.int32 if graph.num_nodes < 2**31 else np.int64)
 
-    settings = f"-{PART_NODES}-{MOST_PARTS}" if method == "metis" else ""
-    return cached(f"order-{method}{settings}", fingerprint(graph), make).astype(np.int64)
+    name = f"order-metis{metis_parts(graph)}" if method == "metis" else f"order-{method}"
+    return cached(name, fingerprint(graph), make).astype(np.int64)

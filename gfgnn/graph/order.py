@@ -117,9 +117,14 @@ def find_order(graph: Graph, method: str) -> NDArray[np.int64]:
     return np.lexsort((place, _metis(graph).assignment.numpy()))
 
 
+def metis_parts(graph: Graph) -> int:
+    """How many parts ``metis`` lays one after the other: their rows should fit in a cache."""
+    return min(MOST_PARTS, max(1, graph.num_nodes // PART_NODES))
+
+
 def _metis(graph: Graph) -> Partition:
-    """Parts whose rows fit in a cache. Those that touch have numbers near each other, as METIS bisects."""
-    parts = min(MOST_PARTS, max(1, graph.num_nodes // PART_NODES))
+    """The parts. Those that touch have numbers near each other, as METIS bisects."""
+    parts = metis_parts(graph)
     try:
         return partition_nodes(graph, parts, method="pymetis", imbalance=0.1)
     except InputError as first:
