@@ -24,7 +24,7 @@ def test_run_and_report(
     for line in lines:
         assert line["auto"] == "given"
         assert list(line["orders"]) == ["given", "random", "rcm", "metis"]
-        assert all(len(times) == 2 for o in line["orders"].values() for times in o["products"].values())
+        assert all(len(times) == 20 for o in line["orders"].values() for times in o["products"].values())
     capsys.readouterr()
     order.main(["report", *small])
     assert len(capsys.readouterr().out.splitlines()) == 4 + 2 * 4 + 1
