@@ -1,6 +1,7 @@
 """Orders of nodes: what they cost, and how much faster sparse products and whole iterations are in them.
 
     python benchmarks/order.py run [--cases arxiv grid8] [--rounds 9]     products in every order, taken in turn
+    python benchmarks/order.py parts [--cases arxiv]                      few and many METIS parts, taken in turn
     python benchmarks/order.py train [--rounds 3]                         iterations with and without, taken in turn
     python benchmarks/order.py report                                     the tables, from results/order.jsonl
 
@@ -23,6 +24,7 @@ from common import HERE, append, commit, machine, read
 
 import gfgnn
 from gfgnn.data import grid_graph
+from gfgnn.graph import order as orders_module
 from gfgnn.graph.operators import build_propagation
 from gfgnn.graph.order import Order, far_share, find_order, metis_parts, node_order, permuted, reordered
 from gfgnn.graph.partition.problem import matrix_of_ones, neighbours
@@ -31,6 +33,7 @@ from gfgnn.ops.spmm import spmm
 RESULTS = HERE / "results" / "order.jsonl"
 WIDTHS = (64, 128)
 NAMES = ("given", "random", "rcm", "metis")
+PARTS = (16, 64, 256, 1024)
 
 #: what gfgnn.load reads, or the arguments of grid_graph
 CASES: dict[str, str | tuple[int, int, int]] = {
@@ -89,13 +92,32 @@ def run(cases: list[str], rounds: int, threads: int, results: Path) -> None:
             **about("products", case, threads), "num_nodes": graph.num_nodes, "num_edges": graph.num_edges,
             "parts": metis_parts(graph), "auto": chosen, "auto_seconds": time.perf_counter() - started,
         }  # fmt: skip
-        orders = {name: find(graph, name) for name in NAMES}
-        line["orders"] = {
-            name: {"found": o.found, "built": o.built, "far": o.far, "products": products}
-            for (name, o), products in zip(orders.items(), measure(orders, rounds).values(), strict=True)
-        }
+        line["orders"] = figures({name: find(graph, name) for name in NAMES}, rounds)
         append(results, line)
         print("\n".join(rows(line)), flush=True)
+
+
+def parts(cases: list[str], rounds: int, threads: int, results: Path) -> None:
+    """Numbers of METIS parts other than the one that gfgnn takes."""
+    torch.set_num_threads(threads)
+    for case in cases:
+        graph, found = load(case), {}
+        found["given"] = find(graph, "given")
+        for count in PARTS:
+            orders_module.PART_NODES = graph.num_nodes // count
+            found[f"metis, {metis_parts(graph):,} parts"] = find(graph, "metis")
+        line = about("parts", case, threads) | {"auto": None, "orders": figures(found, rounds)}
+        append(results, line)
+        print("\n".join(rows(line)), flush=True)
+
+
+def figures(orders: dict[str, Found], rounds: int) -> dict[str, dict[str, Any]]:
+    """What a line of the results says of each order."""
+    times = measure(orders, rounds)
+    return {
+        name: {"found": o.found, "built": o.built, "far": o.far, "products": times[name]}
+        for name, o in orders.items()
+    }
 
 
 def measure(orders: dict[str, Found], rounds: int) -> dict[str, dict[int, list[float]]]:
@@ -149,7 +171,7 @@ def rows(line: dict[str, Any]) -> list[str]:
             faster = statistics.median(a / b for a, b in zip(given[width], times, strict=True))
             saved = statistics.median(a - b for a, b in zip(given[width], times, strict=True))
             cost = order["found"] + order["built"]
-            even = f"{cost / saved:,.0f}" if saved > 0 and name in ("rcm", "metis") else "-"
+            even = f"{cost / saved:,.0f}" if saved > 0 and name not in ("given", "random") else "-"
             cells += [f"{1000 * statistics.median(times):.2f}", f"{faster:.2f}", even]
         mark = " (auto)" if line["auto"] == name else ""
         table.append(
@@ -162,12 +184,12 @@ def rows(line: dict[str, Any]) -> list[str]:
 def report(results: Path) -> None:
     """The latest lines of each case and number of threads."""
     lines = read(results)
-    latest = {(line["threads"], line["case"]): line for line in lines if line["kind"] == "products"}
+    latest = {(line["threads"], line["kind"], line["case"]): line for line in lines if "orders" in line}
     columns = [f"{text} {width}" for width in WIDTHS for text in ("ms at", "faster at", "breaks even at")]
     for threads in sorted({key[0] for key in latest}):
         print(f"Threads: {threads}\n\n| graph | order | far reads | seconds | {' | '.join(columns)} |")
         print("|---" * (4 + len(columns)) + "|")
-        for (used, _), line in latest.items():
+        for (used, *_), line in latest.items():
             if used == threads:
                 print("\n".join(rows(line)))
         print()
@@ -188,7 +210,7 @@ def main(arguments: list[str] | None = None) -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("command", choices=["run", "train", "report"])
+    parser.add_argument("command", choices=["run", "parts", "train", "report"])
     parser.add_argument("--cases", nargs="+", choices=CASES, default=list(CASES))
     parser.add_argument("--rounds", type=int, default=9)
     parser.add_argument("--iters", type=int, default=10, help="of train")
@@ -197,6 +219,8 @@ def main(arguments: list[str] | None = None) -> None:
     given = parser.parse_args(arguments)
     if given.command == "run":
         run(given.cases, given.rounds, given.threads, given.results)
+    elif given.command == "parts":
+        parts(given.cases, given.rounds, given.threads, given.results)
     elif given.command == "train":
         train(given.rounds, given.threads, given.iters, given.results)
     else:

@@ -25,6 +25,11 @@ def test_run_and_report(
         assert line["auto"] == "given"
         assert list(line["orders"]) == ["given", "random", "rcm", "metis"]
         assert all(len(times) == 20 for o in line["orders"].values() for times in o["products"].values())
+    monkeypatch.setattr(order.orders_module, "PART_NODES", 2048)  # restored afterwards
+    monkeypatch.setattr(order, "PARTS", (2, 7))
+    order.main(["parts", "--cases", "small", *small])
     capsys.readouterr()
     order.main(["report", *small])
-    assert len(capsys.readouterr().out.splitlines()) == 4 + 2 * 4 + 1
+    table = capsys.readouterr().out.splitlines()
+    assert len(table) == 4 + 2 * 4 + 3 + 1
+    assert "| metis, 7 parts |" in table[-2]
