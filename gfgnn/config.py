@@ -15,6 +15,7 @@ NORMS = ("sym", "rw", "none")
 SOLVERS = ("target", "admm", "pdadmm-g", "adam")
 BACKENDS = ("process", "thread")
 PARTITIONERS = ("auto", "pymetis", "metis", "ldg")
+ORDERS = ("auto", "none", "metis", "rcm")
 
 MAX_SEED = 2**64 - 1  #: what a torch.Generator takes
 MAX_THREADS = 1024  #: far more of them end the process rather than the call
@@ -268,6 +269,7 @@ class TrainConfig:
     backend: str = "process"  #: what a rank is: process | thread (of this process; for tests and notebooks)
     timeout: float = 60.0  #: seconds within which a run ends after a rank has failed
     port: int = 0  #: where local ranks meet; 0: any that is free
+    order: str = "auto"  #: of nodes in memory: auto | none (as given) | metis | rcm
     lean: bool = False  #: give freed memory back at once: peaks as predicted, iterations a third slower
     timeline: bool = False  #: record when each rank waits for what
     target: TargetConfig = field(default_factory=TargetConfig)
@@ -279,6 +281,7 @@ class TrainConfig:
         self._check_grid()
         check_choice("solver", self.solver, SOLVERS)
         check_choice("dtype", self.dtype, ("float32", "float64"))
+        check_choice("order", self.order, ORDERS)
         if self.iters is not None:
             check_count("iters", self.iters, 1)
         check_count("seed", self.seed, 0, MAX_SEED)

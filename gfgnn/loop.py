@@ -55,6 +55,7 @@ class Run:
         make_problem: builds the problem; its time counts as set-up.
         on_iteration: receives each line of the history.
         stop_requested: whether to end after the present iteration; ranks need not see it at the same time.
+        spent: seconds that others have spent on the set-up before, which count as such.
     """
 
     def __init__(
@@ -64,6 +65,7 @@ class Run:
         solver: Solver,
         on_iteration: Callback | None = None,
         stop_requested: Callable[[], bool] = lambda: False,
+        spent: float = 0.0,
     ) -> None:
         self.config, self.solver, self.on_iteration, self.stop_requested = (
             config, solver, on_iteration, stop_requested,
@@ -75,7 +77,7 @@ class Run:
         self.problem = make_problem()
         self.notes: list[str] = []
         self.state = solver.init(self.problem, self.generator)
-        self.setup_seconds = self.seconds = self._slowest(time.perf_counter() - started)
+        self.setup_seconds = self.seconds = spent + self._slowest(time.perf_counter() - started)
         self.unsettled = 0.0  #: seconds of the steps since the ranks last agreed on the time
         self.steps: list[float] = []
         self.spans: list[tuple[float, float]] = []  #: when each step began and ended, for the timeline
@@ -162,7 +164,7 @@ class Run:
         """Of solvers that have embeddings beside the network's own, where one rank has them all."""
         scores = getattr(self.solver, "embedding_scores", None)
         if scores is not None and self.problem.grid.world.size == 1:
-            self.best_embedding_scores = scores(self.problem, self.state).detach().cpu().clone()
+            self.best_embedding_scores = self.problem.by_node(scores(self.problem, self.state).detach().cpu())
 
     def _finished(self, iteration: int) -> bool:
         world = self.problem.grid.world

@@ -12,6 +12,7 @@ from gfgnn.comm.grid import ProcessGrid, serial_grid
 from gfgnn.graph.graph import Graph
 from gfgnn.graph.homophily import label_homophily
 from gfgnn.graph.operators import build_operator
+from gfgnn.graph.order import Order, node_order, reordered
 from gfgnn.graph.propagation import Propagator
 from gfgnn.model.blocks import FEATURES
 from gfgnn.model.build import Model
@@ -49,7 +50,8 @@ class Problem:
             in a chain block 0's, and none above stage 0.
         features: X ``[N, F]``, dense, where a block takes them beside other sources; else None.
         y: labels of this part's nodes.
-        node_ids: numbers of this part's nodes in the whole graph, ``[N]``.
+        node_ids: numbers of this part's nodes in the whole graph, ``[N]``, in the order of all rows here; see
+            :mod:`gfgnn.graph.order`.
         targets: ``[k, C]``: one-hot classes, 0/1 labels or values of the labelled training nodes.
         train_index, val_index, test_index: labelled nodes of each split, by this part's numbering.
 
@@ -87,6 +89,13 @@ class Problem:
         """The propagation matrices, with what their products send booked under ``purpose``."""
         return tuple(s.for_purpose(purpose) for s in self.propagations)
 
+    def by_node(self, rows: Tensor) -> Tensor:
+        """Rows ``[N, ...]`` in the order of the graph that was given; only where one part has all nodes."""
+        assert rows.size(0) == self.facts.num_nodes
+        ordered = torch.empty_like(rows)
+        ordered[self.node_ids.to(rows.device)] = rows
+        return ordered
+
     @property
     def span(self) -> range:
         """Numbers of this rank's blocks."""
@@ -104,14 +113,24 @@ class Problem:
 
 
 def prepare(
-    model: Model, graph: Graph, *, dtype: torch.dtype = torch.float32, device: torch.device | str = "cpu"
+    model: Model,
+    graph: Graph,
+    *,
+    order: Order | None = None,
+    dtype: torch.dtype = torch.float32,
+    device: torch.device | str = "cpu",
 ) -> Problem:
     """Builds the propagation matrix and propagates the features, for one device.
+
+    Args:
+        order: in which rows are stored; None for the graph's own. :meth:`Problem.by_node` undoes it.
 
     Raises:
         InputError: features or classes of ``graph`` do not fit ``model``.
     """
     check_model_fits(model, graph)
+    order = order or node_order(graph, "none")
+    graph = reordered(graph, order)
     assert graph.x is not None
     propagations: tuple[Propagator, ...] = tuple(
         build_operator(graph, operator).to(dtype, device) for operator in model.operators
@@ -131,7 +150,7 @@ def prepare(
         },
         features=_dense_features(model, features),
         y=graph.y.to(device),
-        node_ids=torch.arange(graph.num_nodes, device=device),
+        node_ids=order.nodes.to(device),
         targets=training_targets(model, graph.y[train]).to(device=device, dtype=dtype),
         train_index=train.to(device),
         val_index=graph.labelled(graph.val_mask).to(device),

@@ -14,6 +14,7 @@ from gfgnn.exchange.halo import ShardPropagation
 from gfgnn.graph.features import select_rows
 from gfgnn.graph.graph import Graph
 from gfgnn.graph.operators import build_operator
+from gfgnn.graph.order import Order, node_order, reordered
 from gfgnn.graph.shard import HaloPlan, ShardMatrix, order_nodes, shard_matrix
 from gfgnn.model.build import Model
 from gfgnn.model.inputs import Inputs, make_inputs
@@ -53,12 +54,20 @@ class GraphShard:
 
 
 def make_shards(
-    model: Model, graph: Graph, assignment: Tensor, num_parts: int, *, dtype: torch.dtype
+    model: Model,
+    graph: Graph,
+    assignment: Tensor,
+    num_parts: int,
+    *,
+    order: Order | None = None,
+    dtype: torch.dtype,
 ) -> list[GraphShard]:
     """The shard of every part.
 
     Args:
         assignment: the part of each node, ``[N]``.
+        order: in which a part's interior rows, its boundary rows and its halo rows from each other part are stored;
+            None for the graph's own.
 
     Raises:
         InputError: the graph does not fit the model, or a part has no node.
@@ -68,6 +77,11 @@ def make_shards(
     sizes = torch.bincount(assignment, minlength=num_parts)
     if bool((sizes == 0).any()):
         raise InputError(f"part {int(sizes.argmin())} has no node; every part needs at least one.")
+    order = order or node_order(graph, "none")
+    x, assignment = graph.x, assignment[order.nodes]
+    graph = reordered(
+        graph.replace(x=None), order
+    )  # parts take their rows of x from the given ones, without a copy
     s = build_operator(graph, model.operators[0]).to(dtype, "cpu")
     nodes = order_nodes(s.matrix, s.matrix_t, assignment, num_parts)
     matrices = shard_matrix(s.matrix, nodes, nodes)
@@ -81,8 +95,9 @@ def make_shards(
     facts = facts_of(graph)
     return [
         GraphShard(
-            part=part, facts=facts, nodes=ids, matrix=matrices[part], matrix_t=matrices_t[part], scale=s.scale[ids],
-            head=heads[part], head_t=heads_t[part], features=select_rows(graph.x, ids).to(dtype), y=graph.y[ids],
+            part=part, facts=facts, nodes=order.nodes[ids], matrix=matrices[part], matrix_t=matrices_t[part],
+            scale=s.scale[ids], head=heads[part], head_t=heads_t[part],
+            features=select_rows(x, order.nodes[ids]).to(dtype), y=graph.y[ids],
             **{name: torch.isin(ids, index).nonzero().squeeze(1) for name, index in known.items()},
         )
         for part, ids in enumerate(nodes)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -12,12 +13,14 @@ import torch
 from gfgnn.checks import InputError, check_device
 from gfgnn.config import CUSTOM, ModelConfig, TrainConfig
 from gfgnn.graph.graph import Graph
+from gfgnn.graph.order import Order
 from gfgnn.graph.validate import check_trainable
 from gfgnn.interrupts import held
 from gfgnn.loop import DTYPES, Callback, Outcome, Run, copies
 from gfgnn.model.build import Model, build_model
 from gfgnn.model.wiring import is_chain
 from gfgnn.ops.memory import keep_freed_memory, return_freed_memory
+from gfgnn.ordering import order_of
 from gfgnn.plan.plan import Plan
 from gfgnn.planning import check_grid, make_plan
 from gfgnn.problem import prepare
@@ -45,6 +48,10 @@ def train(
     With ``config.parts`` or ``config.stages`` above 1 the work is split over as many ranks: local processes that
     this call starts and ends, or the processes that torchrun started, each of which must then make this call (all but
     rank 0 may use :func:`gfgnn.launch.grid.serve` instead, which needs no graph).
+
+    Nodes may be stored in another order than that of ``graph`` (``config.order``), which is found once for a graph and
+    counted as set-up; everything that comes back is in the graph's own order, and the same up to rounding. Only Adam's
+    dropout masks, drawn row by row, then fall on other nodes.
 
     Args:
         model: the network, or its configuration.
@@ -76,20 +83,35 @@ def train(
         plan = plan or make_plan(model, graph, config)
         if on_plan is not None:
             on_plan(plan)
-        outcome, ranks = train_on_grid(model, graph, config, plan, on_iteration, folder)
+        order, spent, notes = _order(graph, config)
+        outcome, ranks = train_on_grid(
+            model, graph, config, plan, on_iteration, folder, order=order, spent=spent
+        )
+        outcome.notes[:0] = notes
         return _result(model, graph, config, outcome, ranks, plan)
     # mode=False leaves an inference mode that the caller may be in: a differentiating solver cannot use it.
     with _threads(config.threads), torch.inference_mode(not getattr(solver, "differentiates", False)):
+        order, spent, notes = _order(graph, config)
         run = Run(
-            lambda: prepare(model, graph, dtype=DTYPES[config.dtype], device=config.device),
+            lambda: prepare(model, graph, order=order, dtype=DTYPES[config.dtype], device=config.device),
             config,
             solver,
             on_iteration,
+            spent=spent,
         )
+        run.notes += notes
         run.train()
     with held() as interrupts:  # what has been trained is given back, whenever Ctrl-C comes
         result = _result(model, graph, config, run.outcome())
     return replace(result, interrupted=True) if interrupts else result
+
+
+def _order(graph: Graph, config: TrainConfig) -> tuple[Order, float, list[str]]:
+    """The order of nodes, the seconds that took, and a note on both where there is something to say."""
+    started = time.perf_counter()
+    order = order_of(graph, config)
+    spent = time.perf_counter() - started
+    return order, spent, [] if order.note is None else [f"{order.note}; {spent:.1f} s"]
 
 
 def check_run(model: Model, graph: Graph, config: TrainConfig) -> None:

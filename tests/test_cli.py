@@ -52,6 +52,21 @@ def test_json_is_the_last_line_and_nothing_else_is_said(solver: str) -> None:
     assert done.stderr == ""
 
 
+def test_another_order_of_nodes_is_told_and_changes_nothing(tmp_path: Path) -> None:
+    scores = {}
+    for order in ("none", "rcm"):
+        done = gfgnn(
+            "train", *SMALL, "--iters", "3", "--order", order, "--json", "--out", str(tmp_path / order)
+        )
+        assert done.exit_code == 0, done.stderr
+        summary = json.loads(done.stdout.splitlines()[-1])
+        scores[order] = summary["test_accuracy"]
+        assert len(summary["notes"]) == (order == "rcm")
+        assert f'order = "{order}"' in (tmp_path / order / "config.toml").read_text()
+    assert scores["none"] == scores["rcm"]
+    assert "stored in the order of rcm" in gfgnn("train", *SMALL, "--iters", "1", "--order", "rcm").stderr
+
+
 def test_comparison_trains_both_on_the_same_blocks(tmp_path: Path) -> None:
     out = tmp_path / "run"
     done = gfgnn("train", *SMALL, "--iters", "3", "--compare-adam", "--adam-seconds", "0", "--out", str(out))

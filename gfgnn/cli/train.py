@@ -82,6 +82,9 @@ def train_command(
     backend: Annotated[str | None, _option(GRID, "process or thread (process).")] = None,
     timeout: Annotated[float | None, _option(GRID, "Seconds to end in when a rank fails (60).")] = None,
     port: Annotated[int | None, _option(GRID, "Where local ranks meet (any free one).")] = None,
+    order: Annotated[
+        str | None, _option(TRAIN, "Order of nodes in memory: auto, none, metis or rcm (auto).")
+    ] = None,
     lean: Annotated[
         bool | None, _option(TRAIN, "Give freed memory back at once: less memory, a third slower.", "--lean")
     ] = None,
@@ -156,7 +159,7 @@ def train_command(
             solver=solver, iters=iters, seed=seed, threads=threads, device=device, dtype=dtype, patience=patience,
             max_seconds=max_seconds, eval_every=eval_every, parts=parts, stages=stages, stage_bounds=stage_bounds,
             staleness=staleness, partition=partition, partitioner=partitioner, backend=backend, timeout=timeout,
-            port=port, timeline=timeline, lean=lean,
+            port=port, timeline=timeline, lean=lean, order=order,
         ),
         "target": o.given(
             step=step, node_weights=node_weights, storage=storage, recompute=recompute, gram_every=gram_every,

@@ -210,19 +210,25 @@ class Graph:
         return self.replace(
             edge_index=edge_index,
             num_nodes=kept.numel(),
-            y=self.y[kept],
-            train_mask=self.train_mask[kept],
-            val_mask=self.val_mask[kept],
-            test_mask=self.test_mask[kept],
-            x=None if self.x is None else select_rows(self.x, kept),
             edge_weight=None if self.edge_weight is None else self.edge_weight[inside],
-            node_ids=kept if self.node_ids is None else self.node_ids[kept],
             raw=None if self.raw is None else restricted(self.raw, nodes, number),
             notes=(
                 *self.notes,
                 f"kept {kept.numel():,} of {self.num_nodes:,} nodes and the edges between them",
             ),
+            **self.node_rows(kept),
         )
+
+    def node_rows(self, nodes: Tensor) -> dict[str, Tensor | None]:
+        """The fields with a row for every node, at the rows ``nodes`` in the order given; ``node_ids`` among them."""
+        return {
+            "y": self.y[nodes],
+            "train_mask": self.train_mask[nodes],
+            "val_mask": self.val_mask[nodes],
+            "test_mask": self.test_mask[nodes],
+            "x": None if self.x is None else select_rows(self.x, nodes),
+            "node_ids": nodes if self.node_ids is None else self.node_ids[nodes],
+        }
 
     def statistics(self) -> dict[str, Any]:
         """Sizes, degrees, homophily and split as plain numbers; see :func:`gfgnn.graph.statistics.statistics`."""

@@ -17,6 +17,7 @@ from gfgnn.checks import InputError
 from gfgnn.comm.base import Communicator
 from gfgnn.config import TrainConfig
 from gfgnn.graph.graph import Graph
+from gfgnn.graph.order import Order
 from gfgnn.launch.context import RankContext
 from gfgnn.launch.environment import describe_failure, torchrun_context, under_torchrun
 from gfgnn.launch.failure import RankFailure
@@ -39,15 +40,20 @@ def train_on_grid(
     plan: Plan,
     on_iteration: Callback | None = None,
     folder: Path | None = None,
+    *,
+    order: Order | None = None,
+    spent: float = 0.0,
 ) -> Trained:
     """Cuts the shards, runs the ranks, and returns the outcome with the reports of all ranks.
 
     Args:
         folder: where ranks log; None for a temporary folder that is kept only if a rank fails.
+        order: of the nodes within each part; None for the graph's own.
+        spent: seconds of set-up up to here.
     """
-    task = Task(model, config, plan.stages.bounds)
+    task = Task(model, config, plan.stages.bounds, spent)
     assignment = plan.assignment(graph.num_nodes)
-    shards = make_shards(model, graph, assignment, config.parts, dtype=DTYPES[config.dtype])
+    shards = make_shards(model, graph, assignment, config.parts, order=order, dtype=DTYPES[config.dtype])
     if under_torchrun():
         return _on_torchrun(task, shards, on_iteration, folder)
     if config.backend == "thread":

@@ -24,20 +24,24 @@ from gfgnn.toml import from_mapping
 
 @dataclass(frozen=True)
 class Task:
-    """What every rank must know: the network, the training settings, the blocks of each stage."""
+    """What every rank must know: the network, the training settings, the blocks of each stage, and how many seconds of
+    set-up came before."""
 
     model: Model
     config: TrainConfig
     bounds: tuple[int, ...]
+    spent: float = 0.0
 
     def to_dict(self) -> dict[str, Any]:
         """JSON-ready; :meth:`from_dict` is the inverse."""
-        return self.model.to_dict() | {"config": asdict(self.config), "bounds": list(self.bounds)}
+        return self.model.to_dict() | {
+            "config": asdict(self.config), "bounds": list(self.bounds), "spent": self.spent,
+        }  # fmt: skip
 
     @classmethod
     def from_dict(cls, values: dict[str, Any]) -> Task:
         train = from_mapping(TrainConfig, values["config"], "the task")
-        return cls(model_from_dict(values), train, tuple(values["bounds"]))
+        return cls(model_from_dict(values), train, tuple(values["bounds"]), values["spent"])
 
 
 def train_rank(
@@ -72,7 +76,7 @@ def train_rank(
             shard = load(grid.part, grid.stage == 0)
             return shard_problem(model, shard, grid, task.bounds, dtype=DTYPES[config.dtype], device=device)
 
-        run = Run(make_problem, config, make_solver(config, model), on_iteration, stop_requested)
+        run = Run(make_problem, config, make_solver(config, model), on_iteration, stop_requested, task.spent)
         run.train()
         report = _report(run, counted)
         reports = gather_objects(counted, report, run.problem.device, purpose="evaluate")

@@ -142,12 +142,9 @@ def _normalise(problem: Problem, state: TargetState, index: int, rows: Tensor) -
     return factors
 
 
-def spread_rows(problem: Problem) -> Tensor | slice:
+def spread_rows(problem: Problem) -> Tensor:
     """The rows from which spread is measured: those whose number in the whole graph is a multiple of a stride."""
-    stride = _stride(problem.facts.num_nodes)
-    if problem.grid.num_parts == 1:
-        return slice(None, None, stride)
-    return (problem.node_ids % stride == 0).nonzero().squeeze(1)
+    return (problem.node_ids % _stride(problem.facts.num_nodes) == 0).nonzero().squeeze(1)
 
 
 def spread_count(problem: Problem) -> int:

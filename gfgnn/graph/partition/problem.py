@@ -66,13 +66,18 @@ class PartitionProblem:
 
     def matrix(self) -> Any:
         """The structure as a SciPy CSR matrix of ones ``[N, N]``."""
-        ones = np.ones(self.indices.size, dtype=np.int8)
-        return csr_matrix((ones, self.indices, self.indptr), shape=(self.num_nodes, self.num_nodes))
+        return matrix_of_ones(self.indptr, self.indices)
 
     def count_cut(self, assignment: NDArray[np.int64]) -> int:
         """Undirected edges whose ends lie in different parts."""
         row = np.repeat(assignment, np.diff(self.indptr))
         return int(np.count_nonzero(row != assignment[self.indices])) // 2
+
+
+def matrix_of_ones(indptr: NDArray[np.int64], indices: NDArray[np.int64]) -> Any:
+    """A SciPy CSR matrix ``[N, N]`` with ones at these columns."""
+    ones, n = np.ones(indices.size, dtype=np.int8), indptr.size - 1
+    return csr_matrix((ones, indices, indptr), shape=(n, n))
 
 
 def neighbours(graph: Graph) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
