@@ -150,6 +150,16 @@ def make_solver(config: TrainConfig, model: Model) -> Solver:
             )
         check_pdadmm(model, config.pdadmm)
         return PdadmmSolver(config.pdadmm)
+    if config.solver == "community-admm":
+        from gfgnn.solver.community import CommunitySolver
+        from gfgnn.solver.community.solver import check_community
+
+        if config.stages > 1:
+            raise InputError(
+                f"solver community-admm has communities, which are parts, and no stages; got {config.stages} stages."
+            )
+        check_community(model)
+        return CommunitySolver(config.community)
     from gfgnn.solver.target import TargetSolver
 
     return TargetSolver(config.target, config.iters, config.staleness)
