@@ -30,6 +30,7 @@ from gfgnn.solver.community import CommunitySolver, phases
 from gfgnn.solver.community.measures import lagrangian
 from gfgnn.solver.community.state import CommunityState
 from gfgnn.solver.community.updates import Link, backtracked
+from gfgnn.toml import dumps, loads_run
 from gfgnn.train import train
 
 CONFIG = CommunityConfig(nu=0.3, rho=0.2)
@@ -348,6 +349,15 @@ def test_training_on_parts(parts: int) -> None:
 def test_what_it_cannot_do(model: dict[str, Any], changes: dict[str, Any], message: str) -> None:
     with pytest.raises(InputError, match=message):
         train(ModelConfig(layers=2, **model), synthetic(), TrainConfig(solver="community-admm", **changes))
+
+
+def test_a_table_of_its_own_in_configuration_files() -> None:
+    text = '[train]\nsolver = "community-admm"\n[train.community]\nsteps = "joint"\nridge = 0.5\n'
+    run = loads_run(text)
+    assert run.train.community == CommunityConfig(steps="joint", ridge=0.5)
+    assert loads_run(dumps(run.to_dict())) == run
+    with pytest.raises(InputError, match=r"train\.community"):
+        loads_run(text + "relax = 1\n")
 
 
 @pytest.mark.parametrize(
