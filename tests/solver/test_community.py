@@ -275,6 +275,31 @@ def test_the_lagrangian_falls(parts: int) -> None:
     assert reports[-1]["primal"] < 0.2 * max(report["primal"] for report in reports)
 
 
+@pytest.mark.parametrize("steps", ["community", "joint"])
+def test_only_steps_of_their_own_may_raise_it(steps: str) -> None:
+    """The Z phase, in communities whose neighbours are nearly all others'."""
+    g, parts, config = synthetic(), 8, CommunityConfig(steps=steps)
+    model = build_model(ModelConfig(family="gcn", layers=4, hidden=12, bias=False), g)
+    shards = make_shards(model, g, random_parts(g.num_nodes, parts), parts, dtype=torch.float64)
+
+    def job(world: Communicator) -> list[float]:
+        with torch.inference_mode():
+            p = shard_problem(
+                model, shards[world.rank], make_grid(world, parts, 1), (0, 4), dtype=torch.float64
+            )
+            state, changes = CommunitySolver(config).init(p, torch.Generator().manual_seed(0)), []
+            for _ in range(20):
+                phases.update_weights(p, state, config)
+                before = lagrangian(p, state, config)
+                phases.update_embeddings(p, state, config, list(state.fit))
+                changes.append(lagrangian(p, state, config) / before)
+                phases.update_dual(p, state, config)
+            return changes
+
+    worst = max(run_open(parts, job)[0][0])
+    assert worst > 1.5 if steps == "community" else worst < 1 + 1e-9
+
+
 @pytest.mark.parametrize("nodes", ["all", "train"])
 @pytest.mark.parametrize("graph", [synthetic, directed_weighted])
 def test_it_learns(graph: Callable[[], Graph], nodes: str) -> None:
