@@ -16,7 +16,15 @@ from gfgnn._version import __version__
 if TYPE_CHECKING:
     from gfgnn.checkpoint import load_model, save_model
     from gfgnn.checks import InputError
-    from gfgnn.config import AdamConfig, AdmmConfig, ModelConfig, PdadmmConfig, TargetConfig, TrainConfig
+    from gfgnn.config import (
+        AdamConfig,
+        AdmmConfig,
+        CommunityConfig,
+        ModelConfig,
+        PdadmmConfig,
+        TargetConfig,
+        TrainConfig,
+    )
     from gfgnn.data import draw_split, load, save_npz
     from gfgnn.fit import fit
     from gfgnn.graph.graph import Graph
@@ -30,6 +38,7 @@ if TYPE_CHECKING:
 __all__ = [
     "AdamConfig",
     "AdmmConfig",
+    "CommunityConfig",
     "Graph",
     "InputError",
     "Model",
@@ -57,6 +66,7 @@ __all__ = [
 _HOME = {
     "AdamConfig": "gfgnn.config",
     "AdmmConfig": "gfgnn.config",
+    "CommunityConfig": "gfgnn.config",
     "Graph": "gfgnn.graph.graph",
     "InputError": "gfgnn.checks",
     "Model": "gfgnn.model.build",

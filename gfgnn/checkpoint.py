@@ -110,7 +110,8 @@ def load_embedding_scores(path: str | os.PathLike[str], graph: Graph) -> Tensor:
     file = (path if path.is_dir() else path.parent) / EMBEDDINGS_FILE
     if not file.is_file():
         raise InputError(
-            f"{file} does not exist: only --solver admm on one device leaves embeddings, with --out DIR."
+            f"{file} does not exist: only --solver admm and community-admm leave embeddings, on one device and with "
+            "--out DIR."
         )
     try:
         with safetensors.safe_open(file, framework="pt") as content:

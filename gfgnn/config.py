@@ -12,7 +12,7 @@ FAMILIES = ("gcn", "gcnii", "resgcn", "sage", "sgc", "sign", "rgcn")
 CUSTOM = "custom"  #: what a network from elsewhere calls its family; see gfgnn.from_pyg
 ACTIVATIONS = ("relu", "leaky_relu", "identity")
 NORMS = ("sym", "rw", "none")
-SOLVERS = ("target", "admm", "pdadmm-g", "adam")
+SOLVERS = ("target", "admm", "pdadmm-g", "community-admm", "adam")
 BACKENDS = ("process", "thread")
 PARTITIONERS = ("auto", "pymetis", "metis", "ldg")
 ORDERS = ("auto", "none", "metis", "rcm")
@@ -227,6 +227,36 @@ class PdadmmConfig:
 
 
 @dataclass(frozen=True, kw_only=True)
+class CommunityConfig:
+    """Settings of community-based layerwise ADMM (Li et al. 2021, arXiv 2112.09335), see
+    :mod:`gfgnn.solver.community`."""
+
+    nu: float = 0.001  #: penalty of what a hidden layer does not fit
+    rho: float = 0.001  #: penalty of scores that the output layer does not give
+    ridge: float = 0.0  #: of all weights; only the authors' program has one
+    nodes: str = (
+        "train"  #: whose scores are tied to the output layer: all (the paper) | train (the authors' program)
+    )
+    steps: str = "community"  #: of Z: community, each searches for its own (the paper) | joint, one for all
+    layers: str = "parallel"  #: Z of all layers at once (the paper) | sweep, one after the other, up
+    first_curvature: float = 1e-6  #: that line searches begin at
+    backtrack: float = 2.0  #: what they multiply it by
+    scores_steps: int = 50  #: steps of the proximal map of the loss
+
+    def __post_init__(self) -> None:
+        for name in ("nu", "rho", "first_curvature"):
+            check_at_least(name, getattr(self, name), 0.0)
+            if not getattr(self, name) > 0:
+                raise InputError(f"{name} must be above 0; got {getattr(self, name)!r}.")
+        check_at_least("ridge", self.ridge, 0.0)
+        check_choice("nodes", self.nodes, ("all", "train"))
+        check_choice("steps", self.steps, ("community", "joint"))
+        check_choice("layers", self.layers, ("parallel", "sweep"))
+        check_between("backtrack", self.backtrack, 1.1, 100.0)
+        check_count("scores_steps", self.scores_steps, 1)
+
+
+@dataclass(frozen=True, kw_only=True)
 class AdamConfig:
     """Settings of the backprop baseline. ``None`` takes the published setting of the model's family."""
 
@@ -275,6 +305,7 @@ class TrainConfig:
     target: TargetConfig = field(default_factory=TargetConfig)
     admm: AdmmConfig = field(default_factory=AdmmConfig)
     pdadmm: PdadmmConfig = field(default_factory=PdadmmConfig)
+    community: CommunityConfig = field(default_factory=CommunityConfig)
     adam: AdamConfig = field(default_factory=AdamConfig)
 
     def __post_init__(self) -> None:

@@ -12,9 +12,16 @@ LABELS = {
     "target": "gfgnn (no backprop)",
     "admm": "ADMM (no backprop)",
     "pdadmm-g": "pdADMM-G (no backprop)",
+    "community-admm": "community ADMM (no backprop)",
     "adam": "Adam (backprop)",
 }
-COLOURS = {"target": "#0b6e99", "admm": "#5b8c2a", "pdadmm-g": "#8a5aa8", "adam": "#c4572b"}
+COLOURS = {
+    "target": "#0b6e99",
+    "admm": "#5b8c2a",
+    "pdadmm-g": "#8a5aa8",
+    "community-admm": "#b08a1e",
+    "adam": "#c4572b",
+}
 SCORES = {"multiclass": "accuracy", "multilabel": "ROC-AUC", "regression": "R²"}
 
 

@@ -172,6 +172,16 @@ def make_solver(config: TrainConfig, model: Model) -> Solver:
             )
         check_pdadmm(model, config.pdadmm)
         return PdadmmSolver(config.pdadmm)
+    if config.solver == "community-admm":
+        from gfgnn.solver.community import CommunitySolver
+        from gfgnn.solver.community.solver import check_community
+
+        if config.stages > 1:
+            raise InputError(
+                f"solver community-admm has communities, which are parts, and no stages; got {config.stages} stages."
+            )
+        check_community(model)
+        return CommunitySolver(config.community)
     if config.target.recompute and not is_chain(model.blocks):
         raise InputError(
             "recompute is written for chains of blocks, and this network has branches, several propagation matrices "

@@ -90,11 +90,12 @@ def test_devices_that_are_not_there(graph: Graph, device: str) -> None:
         predict(train(MODEL, graph, CONFIG), graph, device=device)
 
 
-def test_transductive_predictions_are_those_of_the_embeddings(tmp_path: Path) -> None:
+@pytest.mark.parametrize("solver", ["admm", "community-admm"])
+def test_transductive_predictions_are_those_of_the_embeddings(tmp_path: Path, solver: str) -> None:
     """From the result and from the folder, for that graph only."""
     graph = load("synthetic:nodes=200,classes=3,features=8,noise=1.5")
     model = ModelConfig(family="gcn", layers=2, hidden=8)
-    result = train(model, graph, TrainConfig(solver="admm", iters=25))
+    result = train(model, graph, TrainConfig(solver=solver, iters=25))
     found = predict(result, graph, transductive=True)
     assert found.prediction is not None
     right = (found.prediction == graph.y)[graph.test_mask].double().mean()

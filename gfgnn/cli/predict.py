@@ -23,7 +23,10 @@ def predict_command(
     max_year: o.MaxYear = None,
     device: Annotated[str, typer.Option(help="cpu or cuda.")] = "cpu",
     transductive: Annotated[
-        bool, typer.Option("--transductive", help="By the embeddings of --solver admm, for its own graph.")
+        bool,
+        typer.Option(
+            "--transductive", help="By the embeddings of --solver admm or community-admm, for its own graph."
+        ),
     ] = False,
     out: Annotated[
         Path, typer.Option(help="File for node_id, prediction and probability (or value).")

@@ -52,7 +52,8 @@ def train_command(
     hidden: Annotated[int | None, _option(MODEL, "Columns of the hidden layers (64).")] = None,
     activation: Annotated[str | None, _option(MODEL, "relu, leaky_relu or identity (relu).")] = None,
     solver: Annotated[
-        str | None, _option(TRAIN, "target, admm or pdadmm-g (without backprop), or adam (target).")
+        str | None,
+        _option(TRAIN, "target, admm, pdadmm-g or community-admm (without backprop), or adam (target)."),
     ] = None,
     iters: Annotated[
         int | None, _option(TRAIN, "Iterations, or epochs of Adam (the solver's own number).")
@@ -108,9 +109,12 @@ def train_command(
     ] = None,
     gram_every: Annotated[int | None, _option(TARGET, "Iterations that a Gram matrix serves (1).")] = None,
     nu: Annotated[
-        float | None, _option(ADMM, "Penalty of what a layer does not fit (1; pdadmm-g 0.01).")
+        float | None,
+        _option(ADMM, "Penalty of what a layer does not fit (1; pdadmm-g 0.01; community-admm 0.001)."),
     ] = None,
-    rho: Annotated[float | None, _option(ADMM, "Penalty of copies that differ (1; pdadmm-g 0.01).")] = None,
+    rho: Annotated[
+        float | None, _option(ADMM, "Penalty of copies that differ (1; pdadmm-g 0.01; community-admm 0.001).")
+    ] = None,
     penalties: Annotated[
         str | None, _option(ADMM, "fixed; balanced: rho follows the residuals; convergent: rho is 4 nu.")
     ] = None,
@@ -171,6 +175,7 @@ def train_command(
             **{name: value for name, value in numbers.items() if name.startswith(("ridge", "dropout"))},
         ),
         "pdadmm": o.given(nu=nu, rho=rho),
+        "community": o.given(nu=nu, rho=rho),
         "adam": o.given(lr=lr, weight_decay=weight_decay, dropout=dropout, batch_norm=batch_norm),
         "run": o.given(tune=tune, compare_adam=compare_adam, adam_seconds=adam_seconds),
     }  # fmt: skip
@@ -222,6 +227,7 @@ def merge(file: Path | None, given: dict[str, dict[str, Any]]) -> RunConfig:
         target=replace(base.train.target, **given["target"]),
         admm=replace(base.train.admm, **given["admm"]),
         pdadmm=replace(base.train.pdadmm, **given["pdadmm"]),
+        community=replace(base.train.community, **given["community"]),
         adam=replace(base.train.adam, **given["adam"]),
     )
     model = replace(base.model, **given["model"])

@@ -65,15 +65,21 @@ def draw_split(graph: Graph, split: str, seed: int = 0) -> Graph:
     known = graph.labelled(torch.ones(graph.num_nodes, dtype=torch.bool)).numpy()
     if known.size == 0:
         raise InputError(f"{graph.name} has no labelled node to draw a split from.")
-    order = np.random.default_rng(seed).permutation(known)
+    rng = np.random.default_rng(seed)
+    order = rng.permutation(known)
     rest = "test" if "test" not in parts else "train" if not {"per_class", "train"} & parts.keys() else None
-    masks = {}
+    masks, uneven = {}, False
     for name, each in (("train", "per_class"), ("val", "val_per_class"), ("test", "")):
         if name == rest:
             continue
         if each in parts:
             chosen = _per_class(graph, order, int(parts[each]), split)
+            uneven = (
+                True  # the front of what is left has lost nodes of every class, so of rare ones nearly all
+            )
         else:
+            if uneven:
+                order = rng.permutation(order)
             chosen = order[: _count(parts.get(name, 0), known.size, order.size, split)]
         masks[name] = _mask(chosen, graph.num_nodes)
         order = order[~masks[name].numpy()[order]]

@@ -74,3 +74,23 @@ def test_the_solvers_side_by_side(
         if line["label"].endswith("memory")
     }
     assert held["admm memory"] >= 3.0  # z, q and p of every layer
+
+
+def test_communities(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.syspath_prepend(str(FOLDER))
+    community = importlib.import_module("community")
+    split = "per_class=10,val=30,test=60"
+    monkeypatch.setattr(
+        community, "CASES", {"drawn": ("synthetic:nodes=150,classes=3,features=6", split, "rows", 0.1)}
+    )
+    small = ["--results", str(tmp_path / "lines.jsonl"), "--seeds", "2", "--hidden", "8", "--iters", "4"]
+    community.main(["run", "--cases", "drawn", "--layers", "sweep", *small])
+    lines = [json.loads(line) for line in (tmp_path / "lines.jsonl").read_text().splitlines()]
+    assert [line["label"] for line in lines] == ["communities 1, sweep", "communities 3, sweep"] * 2
+    assert [line["parts"] for line in lines] == [1, 3] * 2
+    assert all(line["settings"]["ridge"] == 0.1 for line in lines)
+    capsys.readouterr()
+    community.main(["report", *small])
+    assert len(capsys.readouterr().out.splitlines()) == 2 + 2

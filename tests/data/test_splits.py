@@ -50,6 +50,21 @@ def test_per_class_is_exact(graph: Graph) -> None:
     assert torch.bincount(drawn.y[drawn.val_mask]).tolist() == [5] * 4
 
 
+@pytest.mark.parametrize("split", ["per_class=12,val=40", "train=40,val_per_class=6,test=40"])
+def test_counts_after_a_draw_by_class_are_even(split: str) -> None:
+    """Rare classes are among the nodes drawn next as often as among all that are left."""
+    y = torch.tensor([0] * 400 + [1] * 20)
+    edges = torch.stack([torch.arange(419), torch.arange(1, 420)])
+    graph = Graph.from_edges(edges, 420, y=y, symmetrise=True)
+    drawn = [draw_split(graph, split, seed) for seed in range(300)]
+    name = "val_mask" if "val=40" in split else "test_mask"
+    share = torch.cat([g.y[getattr(g, name)] for g in drawn]).double().mean()
+    rest = torch.cat(
+        [g.y[~g.train_mask] if name == "val_mask" else g.y[~(g.train_mask | g.val_mask)] for g in drawn]
+    )
+    assert float(share) == pytest.approx(float(rest.double().mean()), rel=0.2)
+
+
 def test_seed_decides(graph: Graph) -> None:
     one, same, other = (draw_split(graph, "per_class=20,val=100", seed) for seed in (0, 0, 1))
     assert torch.equal(one.train_mask, same.train_mask)

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 
 import torch
 from torch import Tensor
 
-from gfgnn import metrics
-from gfgnn.exchange.sums import gather_rows, sum_over
+from gfgnn.exchange.sums import sum_over
 from gfgnn.problem import Problem
 from gfgnn.solver.admm.fit import dual, fitted, weighted_square
 from gfgnn.solver.admm.state import AdmmState
+from gfgnn.solver.embeddings import embedding_accuracy
+
+AUXILIARY = ("auxiliary_val", "auxiliary_test")
 
 
 def measures(
@@ -42,28 +45,15 @@ def measures(
         c, u = masses[index], dual(problem, state, index)  # u = nu (q - f(z))
         value += weighted_square(u, c) / (2 * state.nu) + rho / 2 * weighted_square(p, c)
         value += float((c[:, None] * u * p).double().sum())
-    scores = _auxiliary(problem, state) if problem.is_last else (0.0, 0.0)
-    values = [loss, primal, moved, value, *(scores if grid.part == 0 else (0.0, 0.0))]
+    known = embedding_accuracy(problem, auxiliary_scores(problem, state)) if problem.is_last else {}
+    speaks = problem.is_last and grid.part == 0
+    scores = [known.get(name, math.nan) if speaks else 0.0 for name in AUXILIARY]
+    values = [loss, primal, moved, value, *scores]
     own = problem.y.new_tensor(values, dtype=torch.float64)
     (sums,) = sum_over(grid.world, own, purpose="control")
-    loss, primal, moved, value, *known = sums.tolist()
+    loss, primal, moved, value, *scores = sums.tolist()
     found = {"primal": primal**0.5, "dual": rho * moved**0.5, "lagrangian": value, "rho": rho}
-    for split, score in zip(("val", "test"), known, strict=True):
-        if score == score:  # NaN: no labels
-            found[f"auxiliary_{split}"] = score
-    return loss, found
-
-
-def _auxiliary(problem: Problem, state: AdmmState) -> tuple[float, float]:
-    """Scores of the embeddings on validation and test nodes; NaN without labels. Called by the last stage."""
-    scores, parts, found = auxiliary_scores(problem, state), problem.grid.parts, []
-    for index in (problem.val_index, problem.test_index):
-        rows, truth = (gather_rows(parts, v[index], purpose="evaluate") for v in (scores, problem.y))
-        everyone = torch.arange(rows.size(0), device=rows.device)
-        found.append(
-            metrics.score(problem.model.task, rows, truth, everyone) if rows.size(0) else float("nan")
-        )
-    return found[0], found[1]
+    return loss, found | {n: s for n, s in zip(AUXILIARY, scores, strict=True) if not math.isnan(s)}
 
 
 def auxiliary_scores(problem: Problem, state: AdmmState) -> Tensor:

@@ -6,11 +6,11 @@ from collections.abc import Mapping
 
 from torch import Tensor
 
-from gfgnn import metrics
 from gfgnn.config import PdadmmConfig
 from gfgnn.model.blocks import transform
 from gfgnn.problem import Problem
 from gfgnn.solver.admm.fit import activated
+from gfgnn.solver.embeddings import embedding_accuracy
 from gfgnn.solver.head import loss_sum
 from gfgnn.solver.pdadmm.state import PdadmmState
 from gfgnn.solver.pdadmm.updates import square
@@ -50,8 +50,5 @@ def measures(
         "layers": float(len(state.active)), "nu": state.nu, "rho": state.rho,
     }  # fmt: skip
     if config.nodes == "all":
-        scores = state.fit[state.active[-1]]
-        for split, index in (("val", problem.val_index), ("test", problem.test_index)):
-            if index.numel():
-                found[f"auxiliary_{split}"] = metrics.score(problem.model.task, scores, problem.y, index)
+        found |= embedding_accuracy(problem, state.fit[state.active[-1]])
     return found
