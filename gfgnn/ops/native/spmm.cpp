@@ -24,6 +24,7 @@ namespace {
 
 constexpr std::int64_t LINE = 64;     // bytes that memory hands over at once
 constexpr std::int64_t AHEAD = 8192;  // bytes of x asked for before they are needed: a part of the smallest cache
+constexpr std::int64_t NEAR = 1 << 20;  // bytes of x that lie in a cache near the core anyway
 constexpr std::int64_t PIECES = 16;   // pieces of work for each thread: the last one to end keeps few waiting
 constexpr std::int64_t SHARE = 1 << 18;  // products of numbers that are worth another thread, about 50 us
 
@@ -71,6 +72,16 @@ template <int L, class S, class V> INLINE void load(const S* p, V& vec) {
     }
 }
 
+// Fewer than L numbers, 1 at least, in copies of fixed sizes that may overlap: L is small, and memcpy a call.
+template <int L, class T> INLINE void copy_some(T* to, const T* from, std::int64_t count) {
+    if constexpr (L > 1) {
+        constexpr int half = L / 2;
+        if (count < half) return copy_some<half>(to, from, count);
+        std::memcpy(to, from, half * sizeof(T));
+        std::memcpy(to + count - half, from + count - half, half * sizeof(T));
+    }
+}
+
 // ---- One product ----------------------------------------------------------------------------------------------------
 
 template <class S, class I> struct Product {
@@ -112,6 +123,7 @@ INLINE void tile(const Product<S, I>& p, std::int64_t first, std::int64_t last, 
     const std::int64_t beyond = start + L * N - p.width;  // so many numbers are read past the end of a row
     std::int64_t safe = p.columns;  // up to this row that is still inside x
     if (beyond > 0) safe = p.x_stride > 0 ? p.columns - 1 - (beyond + p.x_stride - 1) / p.x_stride : -1;
+    const bool far = p.columns * p.x_stride * static_cast<std::int64_t>(sizeof(S)) > NEAR;
     const std::int64_t end = static_cast<std::int64_t>(p.crow[last]);
     const S* const x = p.x + start;
     for (std::int64_t i = first; i < last; ++i) {
@@ -119,9 +131,11 @@ INLINE void tile(const Product<S, I>& p, std::int64_t first, std::int64_t last, 
         UNROLL for (int n = 0; n < N; ++n) sum[n] = V{};
         const std::int64_t stop = static_cast<std::int64_t>(p.crow[i + 1]);
         for (std::int64_t k = static_cast<std::int64_t>(p.crow[i]); k < stop; ++k) {
-            const std::int64_t later = std::min(k + ahead, end - 1);
-            const char* next = reinterpret_cast<const char*>(x + static_cast<std::int64_t>(p.col[later]) * p.x_stride);
-            for (std::int64_t b = 0; b < bytes; b += LINE) __builtin_prefetch(next + b);
+            if (far) {
+                const std::int64_t later = std::min(k + ahead, end - 1);
+                const S* const next = x + static_cast<std::int64_t>(p.col[later]) * p.x_stride;
+                for (std::int64_t b = 0; b < bytes; b += LINE) __builtin_prefetch(reinterpret_cast<const char*>(next) + b);
+            }
             const std::int64_t j = static_cast<std::int64_t>(p.col[k]);
             const T v = p.value[k];
             const S* row = x + j * p.x_stride;
@@ -146,7 +160,10 @@ INLINE void tile(const Product<S, I>& p, std::int64_t first, std::int64_t last, 
                 if (y) result += p.beta * *reinterpret_cast<const Loose*>(y + n * L);
                 *reinterpret_cast<Loose*>(out + n * L) = result;
             } else {
-                for (int m = 0; m < rest; ++m) out[n * L + m] = y ? result[m] + p.beta * y[n * L + m] : result[m];
+                V old{};
+                if (y) copy_some<L>(reinterpret_cast<T*>(&old), y + n * L, rest);
+                result += p.beta * old;
+                copy_some<L>(out + n * L, reinterpret_cast<const T*>(&result), rest);
             }
         }
     }
