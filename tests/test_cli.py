@@ -33,7 +33,9 @@ def gfgnn(*arguments: str) -> Result:
 def test_version_and_help() -> None:
     first, second = gfgnn("--version").stdout.splitlines()
     assert first == f"gfgnn {__version__}"
-    assert re.fullmatch(r"sparse product: (native \(\w+\), \d+ threads?|torch \(no compiled kernel: .+\))", second)
+    assert re.fullmatch(
+        r"sparse product: (native \(\w+\), \d+ threads?|torch \(no compiled kernel: .+\))", second
+    )
     said = gfgnn("train", "--help").stdout
     assert "--layers" in said
     assert all(family in said for family in FAMILIES)

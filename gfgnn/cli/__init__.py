@@ -39,7 +39,12 @@ def _show_version(wanted: bool) -> None:
 def _common(
     version: Annotated[
         bool,
-        typer.Option("--version", callback=_show_version, is_eager=True, help="Print the version and which sparse product serves, and end."),
+        typer.Option(
+            "--version",
+            callback=_show_version,
+            is_eager=True,
+            help="Print the version and which sparse product serves, and end.",
+        ),
     ] = False,
 ) -> None:
     """Deep graph neural networks trained without backpropagation."""
