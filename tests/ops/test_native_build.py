@@ -18,6 +18,11 @@ FOLDER = Path(native.__file__).parent
 ROOT = FOLDER.parent.parent.parent
 
 
+@pytest.fixture(autouse=True)
+def _switched_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv(native.SWITCH, raising=False)
+
+
 def setup_module_of_the_project() -> ModuleType:
     pytest.importorskip("setuptools")
     if not (ROOT / "setup.py").exists():
