@@ -204,23 +204,22 @@ __attribute__((target("avx2,fma"))) void avx2(const Product<S, I>& p, std::int64
     rows<4>(p, first, last);
 }
 template <class S, class I>
-__attribute__((target("avx2,fma,avx512f,avx512bw,avx512dq,avx512vl,prefer-vector-width=512"))) void avx512(
+__attribute__((target("avx2,fma,avx512f,avx512bw,avx512dq,avx512vl"))) void avx512(
     const Product<S, I>& p, std::int64_t first, std::int64_t last) {
     rows<16>(p, first, last);
 }
 #endif
 
-enum Level { PLAIN, AVX2, AVX512 };
+#if defined(__x86_64__)
+enum Level { BASELINE, AVX2, AVX512 };
 
 Level level() {
-#if defined(__x86_64__)
     if (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512dq") &&
         __builtin_cpu_supports("avx512vl"))
         return AVX512;
-    if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma")) return AVX2;
-#endif
-    return PLAIN;
+    return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") ? AVX2 : BASELINE;
 }
+#endif
 
 template <class S, class I> Kernel<S, I> kernel() {
 #if defined(__x86_64__)
@@ -307,15 +306,13 @@ std::uint32_t gfgnn_source() { return GFGNN_SOURCE; }
 
 // What the kernels are compiled for here.
 const char* gfgnn_level() {
-#if defined(__aarch64__)
+#if defined(__x86_64__)
+    const Level found = level();
+    if (found != BASELINE) return found == AVX512 ? "avx512" : "avx2";
+#elif defined(__aarch64__)
     return "neon";
-#else
-    switch (level()) {
-        case AVX512: return "avx512";
-        case AVX2: return "avx2";
-        default: return "baseline";
-    }
 #endif
+    return "baseline";
 }
 
 #define PRODUCT(NAME, S, T, I)                                                                                       \
