@@ -8,7 +8,7 @@ import scipy.sparse
 import torch
 from torch import Tensor
 
-from gfgnn.checks import InputError
+from gfgnn.checks import InputError, is_recorded
 from gfgnn.ops import native
 
 with warnings.catch_warnings():  # torch says once in a process that CSR is in beta; nobody here can act on it
@@ -28,7 +28,8 @@ def spmm(
 ) -> Tensor:
     """``scale * matrix @ dense + plus_scale * plus``; on the CPU by our compiled kernel, else by torch.
 
-    Derivatives are not recorded: :mod:`gfgnn.nn.product` has the product with its derivatives.
+    Where torch records derivatives of the arguments, its own product serves, and is recorded;
+    :mod:`gfgnn.nn.product` has our product with its derivatives.
 
     Args:
         matrix: sparse CSR ``[M, N]``, float32 or float64.
@@ -47,7 +48,7 @@ def spmm(
     if plus_scale == 0.0:
         plus = None
     _check(matrix, dense, plus, rows, out)
-    if dense.device.type == "cpu" == matrix.device.type:
+    if dense.device.type == "cpu" == matrix.device.type and not is_recorded(matrix, dense, plus):
         first_last = (0, matrix.size(0)) if rows is None else rows
         found = native.multiply(matrix, dense, scale, plus, plus_scale, first_last, out)
         if found is not None:

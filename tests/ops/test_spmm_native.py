@@ -171,6 +171,17 @@ def test_numbers_that_are_none(served: str) -> None:
     torch.testing.assert_close(spmm(matrix, x), x, equal_nan=True)
 
 
+def test_what_torch_records_is_left_to_torch() -> None:
+    matrix, full = random_csr(6, 7, 5, 3.0)
+    x = torch.randn(5, 3, dtype=torch.float64, requires_grad=True)
+    y = torch.randn(7, 3, dtype=torch.float64, requires_grad=True)
+    spmm(matrix, x, scale=0.5, plus=y, plus_scale=2.0).sum().backward()
+    assert x.grad is not None
+    assert y.grad is not None
+    torch.testing.assert_close(x.grad, 0.5 * full.sum(0)[:, None].expand(5, 3))
+    torch.testing.assert_close(y.grad, torch.full_like(y, 2.0))
+
+
 def test_what_does_not_fit_is_refused(served: str) -> None:
     matrix, _ = random_csr(0, 4, 3, 2.0)
     x = torch.ones(3, 2, dtype=torch.float64)
