@@ -24,9 +24,9 @@ lint: $(READY)
 
 setup: $(READY)
 
-# Done once, and again when the requirements change. pip, not uv: uv takes the CUDA build of torch, several GB.
+# Done once, and again when the requirements or what is compiled change. pip, not uv: uv takes the CUDA build of torch, several GB.
 # --no-compile saves a third of the time: most modules are never imported, and the others compile themselves then.
-$(READY): pyproject.toml constraints.txt
+$(READY): pyproject.toml constraints.txt setup.py gfgnn/ops/native/spmm.cpp
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
 	  { echo "gfgnn needs Python 3.11 or newer; $(PYTHON) is $$($(PYTHON) --version 2>&1). Try: make PYTHON=python3.12 $(MAKECMDGOALS)"; exit 1; }
 	$(PYTHON) -m venv $(VENV)
@@ -34,5 +34,5 @@ $(READY): pyproject.toml constraints.txt
 	@touch $@
 
 clean:
-	rm -rf $(VENV) build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) build dist *.egg-info gfgnn/ops/native/*.so .pytest_cache .mypy_cache .ruff_cache .hypothesis
 	find gfgnn tests examples benchmarks datasets -name __pycache__ -type d -prune -exec rm -rf {} + 2>/dev/null || true

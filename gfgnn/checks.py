@@ -8,6 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Collection
 from numbers import Integral, Real
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 
 class InputError(ValueError):
@@ -50,6 +54,13 @@ def check_device(device: str) -> None:
         raise InputError(f"device is {device}, but torch finds no CUDA device here; use cpu.")
     if wanted.type == "cuda" and (wanted.index or 0) >= count:
         raise InputError(f"device is {device}, but the CUDA devices here are 0 to {count - 1}.")
+
+
+def is_recorded(*tensors: Tensor | None) -> bool:
+    """Whether torch would record, for derivatives, what is made of these tensors: compiled kernels would drop it."""
+    import torch
+
+    return torch.is_grad_enabled() and any(part is not None and part.requires_grad for part in tensors)
 
 
 def check_at_least(name: str, value: float, minimum: float) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -30,7 +31,11 @@ def gfgnn(*arguments: str) -> Result:
 
 
 def test_version_and_help() -> None:
-    assert gfgnn("--version").stdout == f"gfgnn {__version__}\n"
+    first, second = gfgnn("--version").stdout.splitlines()
+    assert first == f"gfgnn {__version__}"
+    assert re.fullmatch(
+        r"sparse product: (native \(\w+\), \d+ threads?|torch \(no compiled kernel: .+\))", second
+    )
     said = gfgnn("train", "--help").stdout
     assert "--layers" in said
     assert all(family in said for family in FAMILIES)

@@ -29,7 +29,9 @@ app.add_typer(data_app, name="data")
 
 def _show_version(wanted: bool) -> None:
     if wanted:
-        print(f"gfgnn {__version__}")
+        from gfgnn.ops.native import describe
+
+        print(f"gfgnn {__version__}\nsparse product: {describe()}")
         raise typer.Exit
 
 
@@ -37,7 +39,12 @@ def _show_version(wanted: bool) -> None:
 def _common(
     version: Annotated[
         bool,
-        typer.Option("--version", callback=_show_version, is_eager=True, help="Print the version and end."),
+        typer.Option(
+            "--version",
+            callback=_show_version,
+            is_eager=True,
+            help="Print the version and which sparse product serves, and end.",
+        ),
     ] = False,
 ) -> None:
     """Deep graph neural networks trained without backpropagation."""

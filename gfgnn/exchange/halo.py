@@ -25,22 +25,25 @@ def halo_exchange(comm: Communicator, plan: HaloPlan, rows: Tensor, *, purpose: 
 
 @dataclass(frozen=True, eq=False)
 class ShardProduct:
-    """``matrix @ dense`` for the rows of this part."""
+    """``scale * matrix @ dense + plus_scale * plus`` for the rows of this part."""
 
     comm: Communicator
     matrix: ShardMatrix
     purpose: str = "halo"
 
-    def __call__(self, dense: Tensor) -> Tensor:
+    def __call__(
+        self, dense: Tensor, *, scale: float = 1.0, plus: Tensor | None = None, plus_scale: float = 1.0
+    ) -> Tensor:
         """``[rows, d]`` from owned rows ``dense`` ``[owned, d]``. Called by every part; sends the halo."""
         m = self.matrix
         if self.comm.size == 1:
-            return spmm(m.owned, dense)
+            return spmm(m.owned, dense, scale=scale, plus=plus, plus_scale=plus_scale)
         halo = halo_exchange(self.comm, m.plan, dense, purpose=self.purpose)
-        out = spmm(m.owned, dense)
+        out = spmm(m.owned, dense, scale=scale, plus=plus, plus_scale=plus_scale)
         received = halo.wait()
         if m.stop > m.start:
-            out[m.start : m.stop].addmm_(m.halo, received)
+            boundary = out[m.start : m.stop]
+            spmm(m.halo, received, scale=scale, plus=boundary, out=boundary)
         return out
 
     def sparse(self, table: scipy.sparse.csr_matrix) -> scipy.sparse.csr_matrix:
@@ -81,13 +84,17 @@ class ShardPropagation:
         """Owned nodes."""
         return self.matrix.num_rows
 
-    def apply(self, h: Tensor) -> Tensor:
-        """``S h``; sends the halo of ``h``."""
-        return self._product(self.matrix)(h)
+    def apply(
+        self, h: Tensor, *, scale: float = 1.0, plus: Tensor | None = None, plus_scale: float = 1.0
+    ) -> Tensor:
+        """``scale * S h + plus_scale * plus``; sends the halo of ``h``."""
+        return self._product(self.matrix)(h, scale=scale, plus=plus, plus_scale=plus_scale)
 
-    def adjoint(self, q: Tensor) -> Tensor:
-        """``S' q``; sends the halo of ``q``."""
-        return self._product(self.matrix_t)(q)
+    def adjoint(
+        self, q: Tensor, *, scale: float = 1.0, plus: Tensor | None = None, plus_scale: float = 1.0
+    ) -> Tensor:
+        """``scale * S' q + plus_scale * plus``; sends the halo of ``q``."""
+        return self._product(self.matrix_t)(q, scale=scale, plus=plus, plus_scale=plus_scale)
 
     def apply_sparse(self, table: scipy.sparse.csr_matrix) -> scipy.sparse.csr_matrix:
         """``S table``; sends the non-zeros of the halo of ``table``."""

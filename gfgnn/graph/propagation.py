@@ -26,9 +26,13 @@ class Propagator(Protocol):
     @property
     def num_nodes(self) -> int: ...
 
-    def apply(self, h: Tensor) -> Tensor: ...
+    def apply(
+        self, h: Tensor, *, scale: float = 1.0, plus: Tensor | None = None, plus_scale: float = 1.0
+    ) -> Tensor: ...
 
-    def adjoint(self, q: Tensor) -> Tensor: ...
+    def adjoint(
+        self, q: Tensor, *, scale: float = 1.0, plus: Tensor | None = None, plus_scale: float = 1.0
+    ) -> Tensor: ...
 
     def apply_sparse(self, table: scipy.sparse.csr_matrix) -> scipy.sparse.csr_matrix: ...
 
@@ -60,13 +64,17 @@ class Propagation:
     def num_nodes(self) -> int:
         return self.matrix.size(0)
 
-    def apply(self, h: Tensor) -> Tensor:
-        """``S h``."""
-        return spmm(self.matrix, h)
+    def apply(
+        self, h: Tensor, *, scale: float = 1.0, plus: Tensor | None = None, plus_scale: float = 1.0
+    ) -> Tensor:
+        """``scale * S h + plus_scale * plus``, in one pass over the result."""
+        return spmm(self.matrix, h, scale=scale, plus=plus, plus_scale=plus_scale)
 
-    def adjoint(self, q: Tensor) -> Tensor:
-        """``S' q``."""
-        return spmm(self.matrix_t, q)
+    def adjoint(
+        self, q: Tensor, *, scale: float = 1.0, plus: Tensor | None = None, plus_scale: float = 1.0
+    ) -> Tensor:
+        """``scale * S' q + plus_scale * plus``."""
+        return spmm(self.matrix_t, q, scale=scale, plus=plus, plus_scale=plus_scale)
 
     def apply_sparse(self, table: scipy.sparse.csr_matrix) -> scipy.sparse.csr_matrix:
         """``S table`` for a sparse ``table`` ``[N, F]``."""

@@ -154,7 +154,7 @@ def propagate(block: Block, propagation: Propagator, h: Tensor, h0: Tensor | Non
         return propagation.apply(h)
     if block.propagate == "initial":
         assert h0 is not None
-        return propagation.apply(h).mul_(1.0 - block.alpha).add_(h0, alpha=block.alpha)
+        return propagation.apply(h, scale=1.0 - block.alpha, plus=h0, plus_scale=block.alpha)
     if block.propagate == "concat":
         return torch.cat([h, propagation.apply(h)], dim=1)
     hops = [h]
@@ -174,10 +174,10 @@ def propagate_adjoint(block: Block, propagation: Propagator, q: Tensor) -> tuple
     if block.propagate == "graph":
         return propagation.adjoint(q), None
     if block.propagate == "initial":
-        return propagation.adjoint(q).mul_(1.0 - block.alpha), block.alpha * q
+        return propagation.adjoint(q, scale=1.0 - block.alpha), block.alpha * q
     assert block.propagate == "concat", f"{block.propagate} stands only in the first block"
     own, gathered = q.chunk(2, dim=1)
-    return propagation.adjoint(gathered).add_(own), None
+    return propagation.adjoint(gathered, plus=own), None
 
 
 def carry(block: Block, propagation: Propagator, mass: Tensor) -> tuple[Tensor, Tensor | None]:

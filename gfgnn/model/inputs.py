@@ -66,7 +66,7 @@ class Inputs:
             return out
         out = parts[-1]  # Horner's scheme: X w_0 + S (X w_1 + S (X w_2 + ...))
         for part in reversed(parts[:-1]):
-            out = self.propagation.apply(out).add_(part)
+            out = self.propagation.apply(out, plus=part)
         return out
 
     def adjoint(self, r: Tensor) -> Tensor:

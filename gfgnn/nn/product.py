@@ -86,7 +86,7 @@ def spmm(
     if transposed:
         value = value.index_select(0, order_t) if order_t.numel() else value
         crow, col, rows, columns = crow_t, col_t, columns, rows
-    return sparse.spmm(sparse.from_parts(crow, col, value, (rows, columns)), x.contiguous())
+    return sparse.spmm(sparse.from_parts(crow, col, value, (rows, columns)), x)
 
 
 @spmm.register_fake
