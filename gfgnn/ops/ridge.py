@@ -9,8 +9,9 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-#: Rows that are taken at a time: with 64 to 256 columns, a megabyte or so.
-ROWS = 2048
+#: Bytes of the rows that are taken at a time. More would be another large array; with less, threads that share a busy
+#: machine wait for each other too often.
+PIECE = 16 << 20
 
 
 @dataclass(frozen=True)
@@ -53,7 +54,7 @@ def moment_sums(
     """The sums over rows that :func:`moments_from` needs, in float64; those of several sets of rows may be added up.
 
     ``T'CT``, ``T'R`` and ``1'C1``; where centred, ``1'CT`` and ``1'R`` too. They are taken in the precision of ``r``,
-    to which ``t`` is brought, a few rows at a time: while these lie in the cache, and without a copy of all of them.
+    to which ``t`` is brought, some rows at a time: without another array as large as ``t``.
 
     Args:
         rows: the only ones that count, where the others' ``c`` is 0; ``r`` then has these alone.
@@ -61,9 +62,10 @@ def moment_sums(
     """
     gram_sum, cross = r.new_zeros(t.size(1), t.size(1)), r.new_zeros(t.size(1), r.size(1))
     means, shifts = r.new_zeros(t.size(1)), r.new_zeros(r.size(1))
-    for start in range(0, r.size(0), ROWS):
-        which = slice(start, start + ROWS) if rows is None else rows[start : start + ROWS]
-        some, weights, shift = t[which].to(r.dtype), c[which], r[start : start + ROWS]
+    step = max(1, PIECE // (r.element_size() * max(1, t.size(1))))
+    for start in range(0, r.size(0), step):
+        which = slice(start, start + step) if rows is None else rows[start : start + step]
+        some, weights, shift = t[which].to(r.dtype), c[which], r[start : start + step]
         if gram:
             gram_sum.addmm_(some.t(), some * weights[:, None])
         cross.addmm_(some.t(), shift)

@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 import torch
 
-from gfgnn.ops.ridge import ROWS, factor, mean_diagonal, moment_sums, moments, solve
+from gfgnn.ops import ridge as module
+from gfgnn.ops.ridge import factor, mean_diagonal, moment_sums, moments, solve
 
 
 def problem(seed: int = 0, n: int = 30, p: int = 4, d: int = 3) -> tuple[torch.Tensor, ...]:
@@ -32,10 +33,13 @@ def test_moments_follow_their_definition(centred: bool) -> None:
 
 
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16])
-def test_moments_of_many_rows_are_taken_in_pieces(dtype: torch.dtype) -> None:
+def test_moments_of_many_rows_are_taken_in_pieces(
+    dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The same as at once, also of rows kept in fewer bits, of chosen rows alone, and without the Gram matrix."""
     generator = torch.Generator().manual_seed(0)
-    n = 2 * ROWS + 17
+    monkeypatch.setattr(module, "PIECE", 8192)
+    n = 2 * 8192 // 5 + 17
     t, c, r = (torch.rand(n, w, generator=generator, dtype=torch.float64) for w in (5, 1, 3))
     t, c, rows = t.to(dtype), c.squeeze(1), torch.arange(0, n, 3)
     r = r.float() if dtype != torch.float64 else r
