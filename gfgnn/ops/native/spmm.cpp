@@ -1,10 +1,10 @@
-// CSR matrix times dense matrix on the CPU: plain C++17 behind a C interface on raw pointers, tied to no version of
-// torch.
+// CSR matrix times dense matrix on the CPU: plain C++17 behind a C interface on raw pointers, tied to no
+// version of torch.
 //
 //     out[i] = alpha * sum_k value[k] * x[col[k]] + beta * y[i],        k = crow[i] ... crow[i + 1] - 1
 //
-// The time goes into fetching rows of x from memory in no order. So a whole tile of the row of out is summed in
-// registers over all non-zeros of the row, and the rows of x some non-zeros ahead are prefetched.
+// The time goes into fetching rows of x from memory in no order. So a whole tile of the row of out is summed
+// in registers over all non-zeros of the row, and the rows of x some non-zeros ahead are prefetched.
 
 #include <algorithm>
 #include <atomic>
@@ -53,8 +53,8 @@ template <class S> struct Sum { using Type = S; };
 template <> struct Sum<BFloat16> { using Type = float; };
 template <> struct Sum<Half> { using Type = float; };
 
-// The L stored numbers at p in vec, as what they are summed in. A reference, as wide vectors are no arguments of
-// functions compiled for narrower machines.
+// The L stored numbers at p in vec, as what they are summed in. A reference, as wide vectors are no arguments
+// of functions compiled for narrower machines.
 template <int L, class S, class V> INLINE void load(const S* p, V& vec) {
     using T = typename Sum<S>::Type;
     using Bits = typename Vec<T, L>::Bits;
@@ -65,7 +65,7 @@ template <int L, class S, class V> INLINE void load(const S* p, V& vec) {
         const Bits bits = __builtin_convertvector(*reinterpret_cast<const Short*>(p), Bits);
         if constexpr (std::is_same_v<S, BFloat16>) {
             vec = reinterpret_cast<V>(bits << 16);
-        } else {  // a product moves the exponent, so that subnormal numbers come right; infinity and NaN by hand
+        } else {  // a product moves the exponent and brings subnormal numbers right; infinity and NaN by hand
             const Bits magnitude = (bits & 0x7fff) << 13;
             const Bits special = reinterpret_cast<Bits>(magnitude >= 0x7c00u << 13) & 0x7f800000;
             const V scaled = reinterpret_cast<V>(magnitude) * 0x1p112f;
@@ -100,9 +100,9 @@ template <class S, class I> struct Product {
     std::int64_t out_stride;
 };
 
-// N vectors of L numbers, from column `start`, of the rows first to last. Only `live` of the numbers are wanted: the
-// others are read past the end of a row of x and dropped; near the end of x, where that would leave it, the row is
-// copied first.
+// N vectors of L numbers, from column `start`, of the rows first to last. Only `live` of the numbers are
+// wanted: the others are read past the end of a row of x and dropped; near the end of x, where that would
+// leave it, the row is copied first.
 template <int L, int N, class S, class I>
 INLINE void tile(const Product<S, I>& p, std::int64_t first, std::int64_t last, std::int64_t start,
                  std::int64_t live) {
@@ -224,28 +224,30 @@ template <class S, class I> Kernel<S, I> kernel() {
 
 // ---- Threads ----------------------------------------------------------------------------------------------
 
-// The first row in [first, last] with at least `work` non-zeros and rows (an empty one costs a little, too) before it.
+// The first row in [first, last] with at least `work` non-zeros and rows (an empty one costs a little, too)
+// before it.
 template <class S, class I>
 std::int64_t row_at(const Product<S, I>& p, std::int64_t first, std::int64_t last, std::int64_t work) {
     std::int64_t low = first, high = last;
     while (low < high) {
         const std::int64_t middle = low + (high - low) / 2;
-        const std::int64_t before = static_cast<std::int64_t>(p.crow[middle] - p.crow[first]) + middle - first;
+        const std::int64_t before = middle - first + static_cast<std::int64_t>(p.crow[middle] - p.crow[first]);
         if (before < work) low = middle + 1;
         else high = middle;
     }
     return low;
 }
 
-// The pool of threads of the OpenMP library that torch has loaded, whatever its name: a second pool would wait in vain
-// for work, spinning, on the cores that the first one needs. Null where there is none.
+// The pool of threads of the OpenMP library that torch has loaded, whatever its name: a second pool would
+// wait in vain for work, spinning, on the cores that the first one needs. Null where there is none.
 using Parallel = void (*)(void (*)(void*), void*, unsigned, unsigned);
 Parallel pool() {
     static const Parallel found = reinterpret_cast<Parallel>(dlsym(RTLD_DEFAULT, "GOMP_parallel"));
     return found;
 }
 
-// That pool does not survive a fork: a child whose parent had used it would wait for threads that it has not got.
+// That pool does not survive a fork: a child whose parent had used it would wait for threads that it has not
+// got.
 std::atomic<bool> used_pool{false}, lost_pool{false};
 
 bool may_use_pool() {
@@ -315,12 +317,12 @@ const char* gfgnn_level() {
 #define PRODUCT(NAME, S, T, I)                                                                               \
     void gfgnn_spmm_##NAME(std::int64_t first, std::int64_t last, std::int64_t columns, std::int64_t width,  \
                            const void* crow, const void* col, const void* value, const void* x,              \
-                           std::int64_t x_stride, double alpha, double beta, const void* y, std::int64_t y_stride, \
-                           void* out, std::int64_t out_stride, int threads) {                                \
+                           std::int64_t x_stride, double alpha, double beta, const void* y,                  \
+                           std::int64_t y_stride, void* out, std::int64_t out_stride, int threads) {         \
         const Product<S, I> p{columns, width, static_cast<const I*>(crow), static_cast<const I*>(col),       \
                               static_cast<const T*>(value), static_cast<const S*>(x), x_stride,              \
-                              static_cast<T>(alpha), static_cast<T>(beta), static_cast<const T*>(y), y_stride, \
-                              static_cast<T*>(out), out_stride};                                             \
+                              static_cast<T>(alpha), static_cast<T>(beta), static_cast<const T*>(y),         \
+                              y_stride, static_cast<T*>(out), out_stride};                                   \
         if (first < last && width > 0) run(p, first, last, threads);                                         \
     }
 PRODUCT(float32_int32, float, float, std::int32_t)
