@@ -1,9 +1,10 @@
-// CSR matrix times dense matrix on the CPU: plain C++17 behind a C interface on raw pointers, tied to no version of torch.
+// CSR matrix times dense matrix on the CPU: plain C++17 behind a C interface on raw pointers, tied to no
+// version of torch.
 //
 //     out[i] = alpha * sum_k value[k] * x[col[k]] + beta * y[i],        k = crow[i] ... crow[i + 1] - 1
 //
-// The time goes into fetching rows of x from memory in no order. So a whole tile of the row of out is summed in registers
-// over all non-zeros of the row, each piece of x is read once, and rows some non-zeros ahead are prefetched.
+// The time goes into fetching rows of x from memory in no order. So a whole tile of the row of out is summed
+// in registers over all non-zeros of the row, and the rows of x some non-zeros ahead are prefetched.
 
 #include <algorithm>
 #include <atomic>
@@ -22,24 +23,24 @@
 
 namespace {
 
-constexpr std::int64_t LINE = 64;     // bytes that memory hands over at once
-constexpr std::int64_t AHEAD = 8192;  // bytes of x asked for before they are needed: a part of the smallest cache
-constexpr std::int64_t NEAR = 1 << 20;  // bytes of x that lie in a cache near the core anyway
-constexpr std::int64_t PIECES = 16;   // pieces of work for each thread: the last one to end keeps few waiting
+constexpr std::int64_t LINE = 64;        // bytes that memory hands over at once
+constexpr std::int64_t AHEAD = 8192;     // bytes of x asked for ahead: a part of the smallest cache
+constexpr std::int64_t NEAR = 1 << 20;   // bytes of x that lie in a cache near the core anyway
+constexpr std::int64_t PIECES = 16;      // pieces of work for each thread: the last to end keeps few waiting
 constexpr std::int64_t SHARE = 1 << 18;  // products of numbers that are worth another thread, about 50 us
 
-// ---- Numbers: how they are stored, and vectors of what they are summed in -------------------------------------------
+// ---- Numbers: how they are stored, and vectors of what they are summed in ---------------------------------
 
 struct BFloat16 { std::uint16_t bits; };
 struct Half { std::uint16_t bits; };
 
 template <class T, int L> struct Vec;  // L numbers of type T; Loose: the same anywhere in memory
-#define VECTOR(T, U, L)                                                                                          \
-    template <> struct Vec<T, L> {                                                                               \
-        typedef T Type __attribute__((vector_size(L * sizeof(T))));                                              \
-        typedef T Loose __attribute__((vector_size(L * sizeof(T)), aligned(alignof(T)), may_alias));             \
-        typedef U Bits __attribute__((vector_size(L * sizeof(T))));                                              \
-        typedef std::uint16_t Short __attribute__((vector_size(L * 2), aligned(2), may_alias));                  \
+#define VECTOR(T, U, L)                                                                                      \
+    template <> struct Vec<T, L> {                                                                           \
+        typedef T Type __attribute__((vector_size(L * sizeof(T))));                                          \
+        typedef T Loose __attribute__((vector_size(L * sizeof(T)), aligned(alignof(T)), may_alias));         \
+        typedef U Bits __attribute__((vector_size(L * sizeof(T))));                                          \
+        typedef std::uint16_t Short __attribute__((vector_size(L * 2), aligned(2), may_alias));              \
     };
 VECTOR(float, std::uint32_t, 4)
 VECTOR(float, std::uint32_t, 8)
@@ -52,18 +53,19 @@ template <class S> struct Sum { using Type = S; };
 template <> struct Sum<BFloat16> { using Type = float; };
 template <> struct Sum<Half> { using Type = float; };
 
-// The L stored numbers at p in vec, as what they are summed in. A reference, as wide vectors are no arguments of functions
-// compiled for narrower machines.
+// The L stored numbers at p in vec, as what they are summed in. A reference, as wide vectors are no arguments
+// of functions compiled for narrower machines.
 template <int L, class S, class V> INLINE void load(const S* p, V& vec) {
     using T = typename Sum<S>::Type;
     using Bits = typename Vec<T, L>::Bits;
     if constexpr (std::is_same_v<S, T>) {
         vec = *reinterpret_cast<const typename Vec<T, L>::Loose*>(p);
     } else {
-        const Bits bits = __builtin_convertvector(*reinterpret_cast<const typename Vec<T, L>::Short*>(p), Bits);
+        using Short = typename Vec<T, L>::Short;
+        const Bits bits = __builtin_convertvector(*reinterpret_cast<const Short*>(p), Bits);
         if constexpr (std::is_same_v<S, BFloat16>) {
             vec = reinterpret_cast<V>(bits << 16);
-        } else {  // the exponent is moved by a product, so that subnormal numbers come right; infinity and NaN by hand
+        } else {  // a product moves the exponent and brings subnormal numbers right; infinity and NaN by hand
             const Bits magnitude = (bits & 0x7fff) << 13;
             const Bits special = reinterpret_cast<Bits>(magnitude >= 0x7c00u << 13) & 0x7f800000;
             const V scaled = reinterpret_cast<V>(magnitude) * 0x1p112f;
@@ -82,7 +84,7 @@ template <int L, class T> INLINE void copy_some(T* to, const T* from, std::int64
     }
 }
 
-// ---- One product ----------------------------------------------------------------------------------------------------
+// ---- One product ------------------------------------------------------------------------------------------
 
 template <class S, class I> struct Product {
     using T = typename Sum<S>::Type;
@@ -98,23 +100,12 @@ template <class S, class I> struct Product {
     std::int64_t out_stride;
 };
 
-#ifndef WORK_PER_THREAD
-#define WORK_PER_THREAD (1 << 20)
-#endif
-#ifndef PIECES
-#define PIECES 16
-#endif
-#ifndef AHEAD_BYTES
-#define AHEAD_BYTES 8192
-#endif
-#ifndef AHEAD_MOST
-#define AHEAD_MOST 32
-#endif
-
-// N vectors of L numbers, from column `start`, of the rows first to last. Only `live` of the numbers are wanted: the others
-// are read past the end of a row of x and dropped; near the end of x, where that would leave it, the row is copied first.
+// N vectors of L numbers, from column `start`, of the rows first to last. Only `live` of the numbers are
+// wanted: the others are read past the end of a row of x and dropped; near the end of x, where that would
+// leave it, the row is copied first.
 template <int L, int N, class S, class I>
-INLINE void tile(const Product<S, I>& p, std::int64_t first, std::int64_t last, std::int64_t start, std::int64_t live) {
+INLINE void tile(const Product<S, I>& p, std::int64_t first, std::int64_t last, std::int64_t start,
+                 std::int64_t live) {
     using T = typename Sum<S>::Type;
     using V = typename Vec<T, L>::Type;
     using Loose = typename Vec<T, L>::Loose;
@@ -133,8 +124,9 @@ INLINE void tile(const Product<S, I>& p, std::int64_t first, std::int64_t last, 
         for (std::int64_t k = static_cast<std::int64_t>(p.crow[i]); k < stop; ++k) {
             if (far) {
                 const std::int64_t later = std::min(k + ahead, end - 1);
-                const S* const next = x + static_cast<std::int64_t>(p.col[later]) * p.x_stride;
-                for (std::int64_t b = 0; b < bytes; b += LINE) __builtin_prefetch(reinterpret_cast<const char*>(next) + b);
+                const S* const row = x + static_cast<std::int64_t>(p.col[later]) * p.x_stride;
+                const char* const next = reinterpret_cast<const char*>(row);
+                for (std::int64_t b = 0; b < bytes; b += LINE) __builtin_prefetch(next + b);
             }
             const std::int64_t j = static_cast<std::int64_t>(p.col[k]);
             const T v = p.value[k];
@@ -190,7 +182,7 @@ INLINE void rows(const Product<S, I>& p, std::int64_t first, std::int64_t last) 
     else if (live > 0) tile<4, 1>(p, first, last, start, live);
 }
 
-// ---- One kernel for each kind of processor ---------------------------------------------------------------------------
+// ---- One kernel for each kind of processor ----------------------------------------------------------------
 
 template <class S, class I> using Kernel = void (*)(const Product<S, I>&, std::int64_t, std::int64_t);
 
@@ -214,8 +206,8 @@ __attribute__((target("avx2,fma,avx512f,avx512bw,avx512dq,avx512vl"))) void avx5
 enum Level { BASELINE, AVX2, AVX512 };
 
 Level level() {
-    if (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512dq") &&
-        __builtin_cpu_supports("avx512vl"))
+    if (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
+        __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl"))
         return AVX512;
     return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") ? AVX2 : BASELINE;
 }
@@ -230,33 +222,37 @@ template <class S, class I> Kernel<S, I> kernel() {
     return plain<S, I>;
 }
 
-// ---- Threads ---------------------------------------------------------------------------------------------------------
+// ---- Threads ----------------------------------------------------------------------------------------------
 
-// The first row in [first, last] with at least `work` non-zeros and rows (an empty row costs a little, too) before it.
+// The first row in [first, last] with at least `work` non-zeros and rows (an empty one costs a little, too)
+// before it.
 template <class S, class I>
 std::int64_t row_at(const Product<S, I>& p, std::int64_t first, std::int64_t last, std::int64_t work) {
     std::int64_t low = first, high = last;
     while (low < high) {
         const std::int64_t middle = low + (high - low) / 2;
-        if (static_cast<std::int64_t>(p.crow[middle] - p.crow[first]) + middle - first < work) low = middle + 1;
+        const std::int64_t before = middle - first + static_cast<std::int64_t>(p.crow[middle] - p.crow[first]);
+        if (before < work) low = middle + 1;
         else high = middle;
     }
     return low;
 }
 
-// The pool of threads of the OpenMP library that torch has loaded, whatever its name: a second pool would wait in vain for
-// work, spinning, on the cores that the first one needs. Null where there is none.
+// The pool of threads of the OpenMP library that torch has loaded, whatever its name: a second pool would
+// wait in vain for work, spinning, on the cores that the first one needs. Null where there is none.
 using Parallel = void (*)(void (*)(void*), void*, unsigned, unsigned);
 Parallel pool() {
     static const Parallel found = reinterpret_cast<Parallel>(dlsym(RTLD_DEFAULT, "GOMP_parallel"));
     return found;
 }
 
-// That pool does not survive a fork: a child whose parent had used it would wait for threads that it has not got.
+// That pool does not survive a fork: a child whose parent had used it would wait for threads that it has not
+// got.
 std::atomic<bool> used_pool{false}, lost_pool{false};
 
 bool may_use_pool() {
-    static const bool watched = pthread_atfork(nullptr, nullptr, [] { lost_pool = lost_pool || used_pool; }) == 0;
+    static const auto in_child = [] { lost_pool = lost_pool || used_pool; };
+    static const bool watched = pthread_atfork(nullptr, nullptr, in_child) == 0;
     if (!pool() || !watched || lost_pool) return false;
     used_pool = true;
     return true;
@@ -277,17 +273,20 @@ template <class F> void on_threads(int threads, F share) {
     for (std::thread& other : others) other.join();
 }
 
-template <class S, class I> void run(const Product<S, I>& p, std::int64_t first, std::int64_t last, int threads) {
+template <class S, class I>
+void run(const Product<S, I>& p, std::int64_t first, std::int64_t last, int threads) {
     const Kernel<S, I> multiply = kernel<S, I>();
     const std::int64_t work = static_cast<std::int64_t>(p.crow[last] - p.crow[first]) + last - first;
-    const std::int64_t useful = std::min<std::int64_t>(threads, 1 + work * std::max<std::int64_t>(p.width, 16) / SHARE);
+    const std::int64_t shares = 1 + work * std::max<std::int64_t>(p.width, 16) / SHARE;
+    const std::int64_t useful = std::min<std::int64_t>(threads, shares);
     if (useful < 2) return multiply(p, first, last);
     const std::int64_t pieces = useful * PIECES;
     std::atomic<std::int64_t> next{0};
     on_threads(static_cast<int>(useful), [&] {  // whoever is done with a piece takes the next
         for (std::int64_t piece; (piece = next.fetch_add(1, std::memory_order_relaxed)) < pieces;) {
             const std::int64_t from = row_at(p, first, last, work * piece / pieces);
-            const std::int64_t to = piece + 1 == pieces ? last : row_at(p, first, last, work * (piece + 1) / pieces);
+            const bool ends = piece + 1 == pieces;
+            const std::int64_t to = ends ? last : row_at(p, first, last, work * (piece + 1) / pieces);
             if (from < to) multiply(p, from, to);
         }
     });
@@ -315,16 +314,16 @@ const char* gfgnn_level() {
     return "baseline";
 }
 
-#define PRODUCT(NAME, S, T, I)                                                                                       \
-    void gfgnn_spmm_##NAME(std::int64_t first, std::int64_t last, std::int64_t columns, std::int64_t width,          \
-                           const void* crow, const void* col, const void* value, const void* x,                      \
-                           std::int64_t x_stride, double alpha, double beta, const void* y, std::int64_t y_stride,   \
-                           void* out, std::int64_t out_stride, int threads) {                                        \
-        const Product<S, I> p{columns, width, static_cast<const I*>(crow), static_cast<const I*>(col),               \
-                              static_cast<const T*>(value), static_cast<const S*>(x), x_stride,                      \
-                              static_cast<T>(alpha), static_cast<T>(beta), static_cast<const T*>(y), y_stride,       \
-                              static_cast<T*>(out), out_stride};                                                     \
-        if (first < last && width > 0) run(p, first, last, threads);                                                 \
+#define PRODUCT(NAME, S, T, I)                                                                               \
+    void gfgnn_spmm_##NAME(std::int64_t first, std::int64_t last, std::int64_t columns, std::int64_t width,  \
+                           const void* crow, const void* col, const void* value, const void* x,              \
+                           std::int64_t x_stride, double alpha, double beta, const void* y,                  \
+                           std::int64_t y_stride, void* out, std::int64_t out_stride, int threads) {         \
+        const Product<S, I> p{columns, width, static_cast<const I*>(crow), static_cast<const I*>(col),       \
+                              static_cast<const T*>(value), static_cast<const S*>(x), x_stride,              \
+                              static_cast<T>(alpha), static_cast<T>(beta), static_cast<const T*>(y),         \
+                              y_stride, static_cast<T*>(out), out_stride};                                   \
+        if (first < last && width > 0) run(p, first, last, threads);                                         \
     }
 PRODUCT(float32_int32, float, float, std::int32_t)
 PRODUCT(float32_int64, float, float, std::int64_t)
