@@ -26,7 +26,7 @@ setup: $(READY)
 
 # Done once, and again when the requirements or what is compiled change. pip, not uv: uv takes the CUDA build of torch, several GB.
 # --no-compile saves a third of the time: most modules are never imported, and the others compile themselves then.
-$(READY): pyproject.toml constraints.txt setup.py gfgnn/ops/native/spmm.cpp
+$(READY): pyproject.toml constraints.txt setup.py $(wildcard gfgnn/ops/native/*.cpp gfgnn/ops/native/*.h)
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
 	  { echo "gfgnn needs Python 3.11 or newer; $(PYTHON) is $$($(PYTHON) --version 2>&1). Try: make PYTHON=python3.12 $(MAKECMDGOALS)"; exit 1; }
 	$(PYTHON) -m venv $(VENV)

@@ -14,10 +14,12 @@ FLAGS = ["-std=gnu++17", "-O2", "-ffp-contract=fast", "-pthread", "-Wno-psabi", 
 
 def kernel(source: str) -> Extension:
     """A library for ctypes, named like a module; it knows its source by checksum (gfgnn/ops/native/__init__.py)."""
-    checksum = zlib.crc32(Path(source).read_bytes())
+    headers = sorted(Path(source).parent.glob("*.h"))
+    checksum = zlib.crc32(b"".join(path.read_bytes() for path in (Path(source), *headers)))
     return Extension(
         source.removesuffix(".cpp").replace("/", "."),
         sources=[source],
+        depends=[str(path) for path in headers],
         define_macros=[("GFGNN_SOURCE", f"{checksum}u")],
         extra_compile_args=FLAGS,
         extra_link_args=["-pthread"] + ["-ldl"] * sys.platform.startswith("linux"),
@@ -28,4 +30,5 @@ def kernel(source: str) -> Extension:
 
 if __name__ == "__main__":
     # always compiled anew: a file's date says nothing about its checksum
-    setup(ext_modules=[kernel("gfgnn/ops/native/spmm.cpp")], options={"build_ext": {"force": True}})
+    sources = ("gfgnn/ops/native/spmm.cpp", "gfgnn/ops/native/gate.cpp")
+    setup(ext_modules=[kernel(source) for source in sources], options={"build_ext": {"force": True}})

@@ -20,7 +20,7 @@ from gfgnn.exchange.sums import sum_over
 from gfgnn.forward import forward
 from gfgnn.model.blocks import FEATURES, Block
 from gfgnn.model.build import initial_weights
-from gfgnn.model.wiring import INITIAL, Shares, add_shares, is_homogeneous, is_input, scatter
+from gfgnn.model.wiring import INITIAL, Shares, add_shares, is_chain, is_homogeneous, is_input, scatter
 from gfgnn.ops.gate import Gate
 from gfgnn.ops.memory import release_freed_memory
 from gfgnn.ops.ridge import Moments, moment_sums, moments_from
@@ -163,6 +163,7 @@ class TargetSolver:
         and, where higher stages look at H_0, their sum for that. Empty where no block lies below the output."""
         messages: dict[int, Tensor] = {}
         if problem.is_last:
+            acts.forget_outputs()
             _receive(messages, self._head(problem, state, acts, rule))
             acts.head = acts.scores = None
             return messages
@@ -219,6 +220,7 @@ class TargetSolver:
         soon as nothing needs it: the work arrays of a block take the room of the blocks above it.
         """
         blocks = problem.model.blocks
+        chain = is_chain(blocks)
         for index in reversed(range(problem.span.start, min(problem.span.stop, len(blocks) - 1))):
             block, gate = blocks[index], acts.gates.pop(index, None)
             if index == 0 and INITIAL in messages:
@@ -227,10 +229,12 @@ class TargetSolver:
                 acts.inputs.pop(index, None)
                 continue
             message = messages.pop(index)
-            r = _through_activation(block, message, gate)
-            del gate
-            _receive(messages, _passed_on(block, index, message))
-            del message
+            passed_on = _passed_on(block, index, message)
+            # what other blocks or ranks look at, too, is left as it is
+            own = chain and block.skip is None and index != problem.span.stop - 1
+            r = _through_activation(block, message, gate, in_place=own)
+            del message, gate
+            _receive(messages, passed_on)
             if is_input(blocks, index):
                 _apply(state, f"block{index}", rule.encoder(state, index, block, r))
                 continue
@@ -252,6 +256,7 @@ class TargetSolver:
             t = recomputed(problem, state, acts, index) if t is None else t
             data = self._moments(problem, state, index, t, wanted)
             _apply(state, name, rule.hidden(state, name, block, data))
+        del t
         down = rule.inverse(state, old, state.weights[f"{name}.weight"]) * _share(block)
         shifts = wanted @ down.to(r.dtype)
         return shifts if rows is None else r.new_zeros(r.size(0), shifts.size(1)).index_copy_(0, rows, shifts)
@@ -323,9 +328,9 @@ def _agree(problem: Problem, state: TargetState, acts: Activations, rule: Rule) 
     return known, total / problem.facts.num_train, rms * state.log[known].scale / state.scale
 
 
-def _through_activation(block: Block, message: Tensor, gate: Gate | None) -> Tensor:
+def _through_activation(block: Block, message: Tensor, gate: Gate | None, *, in_place: bool) -> Tensor:
     """The weighted shift wanted of Z: the message where the activation lets it pass, ``[N, d]``."""
-    r = message if gate is None else gate.through(message, block.slope_below)
+    r = message if gate is None else gate.through(message, block.slope_below, in_place=in_place)
     own = add_shares(block)[0] if block.skip is None else block.skip
     return r if own == 1.0 else r * own
 

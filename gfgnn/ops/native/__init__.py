@@ -1,4 +1,4 @@
-"""The compiled sparse product: finds the library that setup.py built, and calls it on tensors.
+"""The compiled kernels: finds the libraries that setup.py built, and calls the sparse product on tensors.
 
 The library knows neither Python nor torch (:mod:`ctypes` calls it on addresses, and lets other Python threads run
 meanwhile). Where it is missing, or was built from another source than the one beside it, torch's product serves.
@@ -36,33 +36,46 @@ Kernel = Callable[..., None]
 Kernels = dict[tuple[torch.dtype, torch.dtype], Kernel]
 
 
-def load(folder: str = _HERE) -> tuple[Kernels, str]:
-    """The kernels by the types of dense matrix and indices, and what they are compiled for; none, and why.
+def library(name: str, folder: str = _HERE) -> ctypes.CDLL | str:
+    """The library that was built from ``name.cpp``, or why there is none.
 
     Args:
-        folder: holds ``spmm.cpp`` and what was built from it.
+        folder: holds the source and what was built from it.
     """
     if os.environ.get(SWITCH) == "0":
-        return {}, f"{SWITCH}=0"
-    built = [os.path.join(folder, "spmm" + suffix) for suffix in EXTENSION_SUFFIXES]
+        return f"{SWITCH}=0"
+    built = [os.path.join(folder, name + suffix) for suffix in EXTENSION_SUFFIXES]
     path = next((path for path in built if os.path.exists(path)), None)
     if path is None:
-        return {}, "none was built"
+        return "none was built"
     try:
-        library = ctypes.CDLL(path)
-        library.gfgnn_source.restype = ctypes.c_uint32
-        library.gfgnn_level.restype = ctypes.c_char_p
-        if library.gfgnn_source() != _checksum(os.path.join(folder, "spmm.cpp")):
-            return {}, "it was built from another source; install gfgnn again"
-        kernels = {(dense, index): _kernel(library, dense, index) for dense in SUMS for index in _INDICES}
-        return kernels, library.gfgnn_level().decode()
+        found = ctypes.CDLL(path)
+        found.gfgnn_source.restype = ctypes.c_uint32
+        if found.gfgnn_source() != _checksum(folder, name):
+            return "it was built from another source; install gfgnn again"
+        return found
     except (OSError, AttributeError) as error:
-        return {}, f"it cannot be loaded: {error}"
+        return f"it cannot be loaded: {error}"
 
 
-def _checksum(source: str) -> int:
-    with open(source, "rb") as file:
-        return zlib.crc32(file.read())
+def load(folder: str = _HERE) -> tuple[Kernels, str]:
+    """The products by the types of dense matrix and indices, and what they are compiled for; none, and why."""
+    found = library("spmm", folder)
+    if isinstance(found, str):
+        return {}, found
+    found.gfgnn_level.restype = ctypes.c_char_p
+    kernels = {(dense, index): _kernel(found, dense, index) for dense in SUMS for index in _INDICES}
+    return kernels, found.gfgnn_level().decode()
+
+
+def _checksum(folder: str, name: str) -> int:
+    """Of the source and the headers beside it."""
+    headers = sorted(file for file in os.listdir(folder) if file.endswith(".h"))
+    total = 0
+    for file in (f"{name}.cpp", *headers):
+        with open(os.path.join(folder, file), "rb") as source:
+            total = zlib.crc32(source.read(), total)
+    return total
 
 
 def _kernel(library: ctypes.CDLL, dense: torch.dtype, index: torch.dtype) -> Kernel:
@@ -119,4 +132,4 @@ def multiply(
     return out
 
 
-__all__ = ["SUMS", "describe", "load", "multiply"]
+__all__ = ["SUMS", "describe", "library", "load", "multiply"]

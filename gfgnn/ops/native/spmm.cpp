@@ -10,13 +10,9 @@
 #include <atomic>
 #include <cstdint>
 #include <cstring>
-#include <system_error>
-#include <thread>
 #include <type_traits>
-#include <vector>
 
-#include <dlfcn.h>
-#include <pthread.h>
+#include "threads.h"
 
 #define INLINE inline __attribute__((always_inline))
 #define UNROLL _Pragma("GCC unroll 16")
@@ -222,7 +218,7 @@ template <class S, class I> Kernel<S, I> kernel() {
     return plain<S, I>;
 }
 
-// ---- Threads ----------------------------------------------------------------------------------------------
+// ---- Work for threads --------------------------------------------------------------------------------------
 
 // The first row in [first, last] with at least `work` non-zeros and rows (an empty one costs a little, too)
 // before it.
@@ -236,41 +232,6 @@ std::int64_t row_at(const Product<S, I>& p, std::int64_t first, std::int64_t las
         else high = middle;
     }
     return low;
-}
-
-// The pool of threads of the OpenMP library that torch has loaded, whatever its name: a second pool would
-// wait in vain for work, spinning, on the cores that the first one needs. Null where there is none.
-using Parallel = void (*)(void (*)(void*), void*, unsigned, unsigned);
-Parallel pool() {
-    static const Parallel found = reinterpret_cast<Parallel>(dlsym(RTLD_DEFAULT, "GOMP_parallel"));
-    return found;
-}
-
-// That pool does not survive a fork: a child whose parent had used it would wait for threads that it has not
-// got.
-std::atomic<bool> used_pool{false}, lost_pool{false};
-
-bool may_use_pool() {
-    static const auto in_child = [] { lost_pool = lost_pool || used_pool; };
-    static const bool watched = pthread_atfork(nullptr, nullptr, in_child) == 0;
-    if (!pool() || !watched || lost_pool) return false;
-    used_pool = true;
-    return true;
-}
-
-// Calls share() on at most so many threads at once; returns when all are back.
-template <class F> void on_threads(int threads, F share) {
-    if (may_use_pool()) {
-        pool()([](void* data) { (*static_cast<F*>(data))(); }, &share, static_cast<unsigned>(threads), 0);
-        return;
-    }
-    std::vector<std::thread> others;
-    try {
-        while (static_cast<int>(others.size()) < threads - 1) others.emplace_back(share);
-    } catch (const std::system_error&) {  // no more threads to be had
-    }
-    share();
-    for (std::thread& other : others) other.join();
 }
 
 template <class S, class I>

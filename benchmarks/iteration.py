@@ -1,0 +1,176 @@
+"""One iteration of the block solver against one Adam epoch of PyG's GCN of the same shape, time and peak memory.
+
+    python benchmarks/iteration.py time [--threads 2] [--rounds 15]     in turn, in one process; ratios of each round
+    python benchmarks/iteration.py memory [--threads 2]                 peak of a process for each
+    python benchmarks/iteration.py report                               the table, from results/iteration.jsonl
+
+ogbn_arxiv, symmetrised, structure features, 3 layers, hidden 128. PyG's GCNConv gets the normalised adjacency as a CSR
+tensor of torch, its fastest way on a CPU, is not asked to normalise again, and has no dropout. Neither evaluates. Needs
+ogbn_arxiv.npz in the folder that GFGNN_DATA names.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import resource
+import statistics
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import torch
+from common import HERE, append, commit, machine, read
+
+import gfgnn
+from gfgnn.config import TargetConfig
+from gfgnn.graph.operators import build_propagation
+from gfgnn.model.build import build_model
+from gfgnn.ops.memory import keep_freed_memory
+from gfgnn.ordering import order_of
+from gfgnn.problem import prepare
+from gfgnn.train import make_solver
+
+RESULTS = HERE / "results" / "iteration.jsonl"
+LAYERS, HIDDEN = 3, 128
+#: settings of the block solver's line -> what it is called
+WAYS = {
+    "block solver": TargetConfig(),
+    "block solver, bf16": TargetConfig(storage="bf16"),
+    "block solver, recompute": TargetConfig(recompute=True),
+    "block solver, Gram every 4": TargetConfig(gram_every=4),
+}
+PYG = "PyG, Adam"
+
+
+def load(data: str) -> gfgnn.Graph:
+    if data != "ogbn_arxiv":
+        return gfgnn.load(data)
+    return gfgnn.load(data, features="structure", symmetrise=True)
+
+
+def ours(graph: gfgnn.Graph, target: TargetConfig, threads: int) -> Callable[[], object]:
+    """A function that makes one iteration."""
+    config = gfgnn.TrainConfig(iters=1000, threads=threads, target=target)
+    model = build_model(gfgnn.ModelConfig(family="gcn", layers=LAYERS, hidden=HIDDEN), graph)
+    problem = prepare(model, graph, order=order_of(graph, config))
+    solver = make_solver(config, model)
+    with torch.inference_mode():
+        state = solver.init(problem, torch.Generator().manual_seed(0))
+
+    def step() -> None:
+        with torch.inference_mode():
+            solver.step(problem, state)
+
+    return step
+
+
+def pyg(graph: gfgnn.Graph) -> Callable[[], object]:
+    """A function that makes one epoch."""
+    from torch_geometric.nn import GCN
+
+    torch.manual_seed(0)
+    network = GCN(graph.num_features, HIDDEN, LAYERS, graph.num_classes, normalize=False)
+    optimiser = torch.optim.Adam(network.parameters(), lr=0.01)
+    adjacency = build_propagation(graph, "sym", self_loops=True).matrix.float()
+    x, rows = graph.x, graph.labelled(graph.train_mask)
+    truth = graph.y[rows]
+
+    def epoch() -> None:
+        network.train()
+        optimiser.zero_grad()
+        torch.nn.functional.cross_entropy(network(x, adjacency)[rows], truth).backward()
+        optimiser.step()
+
+    return epoch
+
+
+def compare(data: str, threads: int, rounds: int, results: Path) -> None:
+    keep_freed_memory()
+    torch.set_num_threads(threads)
+    graph = load(data)
+    steps = {name: ours(graph, target, threads) for name, target in WAYS.items()} | {PYG: pyg(graph)}
+    for step in steps.values():
+        step()
+    seconds: dict[str, list[float]] = {name: [] for name in steps}
+    for _ in range(rounds):
+        for name, step in steps.items():
+            started = time.perf_counter()
+            step()
+            seconds[name].append(time.perf_counter() - started)
+    append(results, {"what": "time", "data": data, "threads": threads, "seconds": seconds} | _about())
+
+
+def memory(data: str, threads: int, results: Path) -> None:
+    peaks = {}
+    for name in [*WAYS, PYG]:
+        call = [sys.executable, __file__, "peak", "--data", data, "--threads", str(threads), "--only", name]
+        done = subprocess.run(call, capture_output=True, text=True, check=True)
+        peaks[name] = json.loads(done.stdout.splitlines()[-1])
+        print(name, peaks[name], flush=True)
+    append(results, {"what": "memory", "data": data, "threads": threads, "peaks": peaks} | _about())
+
+
+def peak(data: str, threads: int, only: str) -> None:
+    """Bytes: before the first iteration, and the most that the process has held after three."""
+    torch.set_num_threads(threads)
+    graph = load(data)
+    if only != PYG:
+        keep_freed_memory()
+    step = pyg(graph) if only == PYG else ours(graph, WAYS[only], threads)
+    before = _held()
+    for _ in range(3):
+        step()
+    print(json.dumps({"before": before, "peak": _held()}))
+
+
+def _held() -> int:
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+
+
+def _about() -> dict[str, object]:
+    return {"date": time.strftime("%Y-%m-%d %H:%M:%S"), "commit": commit(), "machine": machine()}
+
+
+def report(results: Path) -> None:
+    """The latest times of each number of threads, the latest peaks."""
+    lines = read(results)
+    print("| | threads | ms, median | of PyG's, median (quartiles) | peak MB |")
+    print("|---|---|---|---|---|")
+    peaks = {(line["data"], line["threads"]): line["peaks"] for line in lines if line["what"] == "memory"}
+    for (data, threads), line in {
+        (line["data"], line["threads"]): line for line in lines if line["what"] == "time"
+    }.items():
+        for name, seconds in line["seconds"].items():
+            ratios = [ours / theirs for ours, theirs in zip(seconds, line["seconds"][PYG], strict=True)]
+            low, middle, high = statistics.quantiles(ratios, n=4)
+            held = peaks.get((data, threads), {}).get(name)
+            shown = "" if held is None else f"{held['peak'] / 1e6:.0f}"
+            median = 1000 * statistics.median(seconds)
+            print(f"| {name} | {threads} | {median:.0f} | {middle:.2f} ({low:.2f} to {high:.2f}) | {shown} |")
+
+
+def main(arguments: list[str] | None = None) -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("command", choices=("time", "memory", "peak", "report"))
+    parser.add_argument("--data", default="ogbn_arxiv")
+    parser.add_argument("--threads", type=int, default=2)
+    parser.add_argument("--rounds", type=int, default=15)
+    parser.add_argument("--only", default=PYG, choices=[*WAYS, PYG])
+    parser.add_argument("--results", type=Path, default=RESULTS)
+    given = parser.parse_args(arguments)
+    if given.command == "time":
+        compare(given.data, given.threads, given.rounds, given.results)
+    elif given.command == "memory":
+        memory(given.data, given.threads, given.results)
+    elif given.command == "peak":
+        peak(given.data, given.threads, given.only)
+    report(given.results) if given.command in ("time", "report") else None
+
+
+if __name__ == "__main__":
+    main()
