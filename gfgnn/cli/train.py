@@ -88,6 +88,10 @@ def train_command(
     timeline: Annotated[
         bool | None, _option(GRID, "Draw when each rank waits; needs --out.", "--timeline")
     ] = None,
+    profile: Annotated[
+        bool | None,
+        _option(TRAIN, "Say what iterations spend their time on; with --out, a trace, too.", "--profile"),
+    ] = None,
     step: Annotated[str | None, _option(TARGET, "sweep, polar or auto (auto).")] = None,
     ridge_encoder: Annotated[str | None, _option(TARGET, AUTO)] = None,
     ridge_hidden: Annotated[str | None, _option(TARGET, AUTO)] = None,
@@ -149,7 +153,7 @@ def train_command(
             solver=solver, iters=iters, seed=seed, threads=threads, device=device, dtype=dtype, patience=patience,
             max_seconds=max_seconds, eval_every=eval_every, parts=parts, stages=stages, stage_bounds=stage_bounds,
             staleness=staleness, partition=partition, partitioner=partitioner, backend=backend, timeout=timeout,
-            port=port, timeline=timeline, lean=lean,
+            port=port, timeline=timeline, lean=lean, profile=profile,
         ),
         "target": o.given(step=step, node_weights=node_weights, **numbers),
         "admm": o.given(
@@ -169,6 +173,10 @@ def train_command(
     run = merge(config, given)
     if timeline and run.train.parts * run.train.stages == 1:
         raise InputError("--timeline draws the ranks of a grid: add --parts or --stages.")
+    if run.train.profile and run.compare_adam:
+        raise InputError(
+            "--profile makes iterations longer, so that --compare-adam would compare wrong seconds; use one of them."
+        )
     from gfgnn.launch.environment import under_torchrun
 
     if under_torchrun():
@@ -305,6 +313,10 @@ def report(result: Result, adam: Result | None, out: RunFolder | None, *, as_jso
     print(comparison(result, adam))
     if result.ranks:
         print(f"\n{ranks_table(result)}\n")
+    if result.profile is not None:
+        from gfgnn.cli.profile import profile_text
+
+        print(f"\n{profile_text(result.profile)}\n")
     for note in result.notes:
         print(f"note: {note}", file=sys.stderr)
     if result.interrupted:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import partial
 
 import numpy as np
 import scipy.sparse
@@ -12,6 +13,8 @@ from torch import Tensor
 from gfgnn.comm.base import Communicator, Work
 from gfgnn.graph.shard import HaloPlan, ShardMatrix
 from gfgnn.ops.spmm import spmm, to_scipy
+from gfgnn.profiling.costs import spmm_cost
+from gfgnn.profiling.labels import label
 
 
 def halo_exchange(comm: Communicator, plan: HaloPlan, rows: Tensor, *, purpose: str = "halo") -> Work:
@@ -20,7 +23,8 @@ def halo_exchange(comm: Communicator, plan: HaloPlan, rows: Tensor, *, purpose: 
     Called by every part of a stage with its owned ``rows`` ``[owned, d]``. Sends the rows of ``plan.send_index``:
     ``num_sent * d`` numbers in one message to each part that needs some.
     """
-    return comm.all_to_all(rows[plan.send_index], plan.send_counts, plan.recv_counts, purpose=purpose)
+    with label("exchange", "halo"):
+        return comm.all_to_all(rows[plan.send_index], plan.send_counts, plan.recv_counts, purpose=purpose)
 
 
 @dataclass(frozen=True, eq=False)
@@ -40,7 +44,8 @@ class ShardProduct:
         out = spmm(m.owned, dense)
         received = halo.wait()
         if m.stop > m.start:
-            out[m.start : m.stop].addmm_(m.halo, received)
+            with label("sparse product", "halo", partial(spmm_cost, m.halo, received)):
+                out[m.start : m.stop].addmm_(m.halo, received)
         return out
 
     def sparse(self, table: scipy.sparse.csr_matrix) -> scipy.sparse.csr_matrix:

@@ -9,6 +9,9 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from gfgnn.profiling.costs import moments_cost
+from gfgnn.profiling.labels import labelled
+
 
 @dataclass(frozen=True)
 class Moments:
@@ -44,6 +47,7 @@ def moments(t: Tensor, c: Tensor, r: Tensor, centred: bool) -> Moments:
     return moments_from(moment_sums(t, c, r, centred))
 
 
+@labelled("Gram", moments_cost)
 def moment_sums(t: Tensor, c: Tensor, r: Tensor, centred: bool) -> list[Tensor]:
     """The sums over rows that :func:`moments_from` needs, in float64; those of several sets of rows may be added up.
 

@@ -8,11 +8,15 @@ import scipy.sparse
 import torch
 from torch import Tensor
 
+from gfgnn.profiling.costs import spmm_cost
+from gfgnn.profiling.labels import labelled
+
 with warnings.catch_warnings():  # torch says once in a process that CSR is in beta; nobody here can act on it
     warnings.simplefilter("ignore")
     torch.sparse_csr_tensor([0, 1], [0], [1.0], (1, 1), check_invariants=False)
 
 
+@labelled("sparse product", spmm_cost)
 def spmm(matrix: Tensor, dense: Tensor) -> Tensor:
     """``matrix @ dense`` for a sparse CSR ``matrix`` ``[M, N]`` and a dense ``[N, F]``; returns ``[M, F]``."""
     return matrix @ dense
