@@ -317,6 +317,8 @@ def report(result: Result, adam: Result | None, out: RunFolder | None, *, as_jso
         from gfgnn.cli.profile import profile_text
 
         print(f"\n{profile_text(result.profile)}\n")
+        if out is None:
+            print("For a trace that Chrome and Perfetto show, add --out DIR.")
     for note in result.notes:
         print(f"note: {note}", file=sys.stderr)
     if result.interrupted:

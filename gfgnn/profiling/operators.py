@@ -21,6 +21,8 @@ SOLVES = ("linalg_", "_linalg_", "cholesky", "triangular_solve", "lu_")
 #: Of these only the rows that are chosen move, not the whole operand.
 GATHERS = ("index", "index_select", "gather", "embedding", "take")
 SCATTERS = ("index_add", "index_copy", "index_put", "scatter", "scatter_add")
+#: These move nothing yet.
+ALLOCATIONS = ("empty", "empty_like", "empty_strided", "new_empty", "new_empty_strided")
 #: These do not read what they write to.
 OVERWRITES = ("copy", "zero", "fill", "random", "bernoulli", "normal", "uniform")
 
@@ -55,7 +57,7 @@ def operator_cost(
     name = name_of(operator.overloadpacket.__name__)
     kind = kind_of(name)
     inputs, outputs = list(_tensors(args)), list(_tensors((result,)))
-    if not inputs and not outputs:
+    if name in ALLOCATIONS or not (inputs or outputs):
         return None
     if kind == "dense product":
         a, b = (args[i] for i in PRODUCTS[name])

@@ -10,8 +10,7 @@ def profile_trace(ranks: Sequence[Sequence[Sequence[Any]]]) -> dict[str, Any]:
     """Trace events in Chrome's format, in microseconds: a process for each rank, a complete event for each span.
 
     Args:
-        ranks: what :func:`gfgnn.profiling.report.traced` gives of each rank; clocks are compared, so that all must be of
-            one machine.
+        ranks: what :func:`gfgnn.profiling.report.traced` gives of each rank; all clocks must be of one machine.
     """
     events: list[dict[str, Any]] = []
     for rank, spans in enumerate(ranks):
