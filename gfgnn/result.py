@@ -89,7 +89,7 @@ class Result:
         return len(self.history)
 
     def summary(self) -> dict[str, Any]:
-        """The run as one flat JSON-ready object (``settings`` and ``notes`` aside)."""
+        """The run as one flat JSON-ready object (``settings``, ``notes`` and a ``profile`` aside)."""
         config, graph = self.config, self.graph
         return {
             "dataset": graph.name,
@@ -124,12 +124,12 @@ class Result:
             "ranks": [
                 {k: v for k, v in rank.items() if k not in ("waits", "step_spans")} for rank in self.ranks
             ],
-            "profile": self.profile,
             "version": __version__,
             "interrupted": self.interrupted,
             "diverged": self.diverged,
             "settings": self.settings,
             "notes": list(self.notes),
+            **({} if self.profile is None else {"profile": self.profile}),
         }
 
     def _threads(self) -> int:

@@ -92,6 +92,16 @@ def test_a_grid_of_threads() -> None:
     assert {event["pid"] for event in events if event.get("cat") == "waiting"} == {0, 1, 2, 3}
 
 
+def test_a_grid_of_processes() -> None:
+    result = run(parts=2, iters=2, profile=True)
+    assert result.profile is not None
+    for number, rank in enumerate(result.profile["ranks"]):
+        assert rank["rank"] == number
+        check(rank, ALONE | {"exchange", "waiting"})
+    starts = [spans[0][2] for spans in result.profile_spans]
+    assert abs(starts[0] - starts[1]) < 60e9, "all spans are on one clock"
+
+
 def test_a_single_iteration_has_a_profile() -> None:
     profile = run(iters=1, profile=True).profile
     assert profile is not None
