@@ -12,6 +12,8 @@ import torch
 from torch.autograd.profiler import profile
 from torch.profiler import record_function
 
+from gfgnn.checks import InputError
+
 #: What separates kind and name of a label; labels are told from torch's operators by it.
 SEPARATOR = "|"
 OPERATOR = "aten::"
@@ -85,7 +87,10 @@ class Session:
 
 def _start(cuda: bool) -> profile:
     os.environ.setdefault("KINETO_LOG_LEVEL", "99")  # or it tells standard error of every start and stop
-    everywhere = torch._C._profiler._ExperimentalConfig(profile_all_threads=True)
+    try:
+        everywhere = torch._C._profiler._ExperimentalConfig(profile_all_threads=True)
+    except TypeError:
+        raise InputError(f"profile needs torch 2.7 or newer; this is {torch.__version__}.") from None
     device = "cuda" if cuda else None
     profiler = profile(use_cpu=True, use_device=device, use_kineto=True, experimental_config=everywhere)
     profiler.__enter__()
