@@ -302,6 +302,7 @@ class TrainConfig:
     order: str = "auto"  #: of nodes in memory: auto | none (as given) | metis | rcm
     lean: bool = False  #: give freed memory back at once: peaks as predicted, iterations a third slower
     timeline: bool = False  #: record when each rank waits for what
+    profile: bool = False  #: record what every second iteration spends its time on; these take longer
     target: TargetConfig = field(default_factory=TargetConfig)
     admm: AdmmConfig = field(default_factory=AdmmConfig)
     pdadmm: PdadmmConfig = field(default_factory=PdadmmConfig)
@@ -333,6 +334,7 @@ class TrainConfig:
         check_at_least("timeout", self.timeout, 1)
         check_count("port", self.port, 0, 65535)
         check_flag("timeline", self.timeline)
+        check_flag("profile", self.profile)
         check_flag("lean", self.lean)
         if self.staleness and self.stages == 1:
             raise InputError(

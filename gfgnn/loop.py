@@ -7,6 +7,7 @@ import statistics
 import time
 import warnings
 from collections.abc import Callable
+from contextlib import nullcontext
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -18,6 +19,9 @@ from gfgnn.config import TrainConfig
 from gfgnn.evaluate import evaluate
 from gfgnn.exchange.weights import check_same, gather_weights
 from gfgnn.problem import Problem
+from gfgnn.profiling.ceilings import measure_ceilings
+from gfgnn.profiling.recorder import Recorder
+from gfgnn.profiling.report import make_profile, traced
 from gfgnn.solver.base import Solver
 
 DTYPES = {"float32": torch.float32, "float64": torch.float64}
@@ -78,6 +82,7 @@ class Run:
         self.notes: list[str] = []
         self.state = solver.init(self.problem, self.generator)
         self.setup_seconds = self.seconds = spent + self._slowest(time.perf_counter() - started)
+        self.recorder = Recorder(self.problem.device) if config.profile else None
         self.unsettled = 0.0  #: seconds of the steps since the ranks last agreed on the time
         self.steps: list[float] = []
         self.spans: list[tuple[float, float]] = []  #: when each step began and ended, for the timeline
@@ -110,11 +115,12 @@ class Run:
             self.interrupted = True
 
     def _iterate(self, iteration: int) -> dict[str, Any]:
-        started = time.perf_counter()
-        self.state, info = self.solver.step(self.problem, self.state)
-        if self.problem.device.type == "cuda":
-            torch.cuda.synchronize(self.problem.device)
-        ended = time.perf_counter()
+        with self.recorder.iteration(iteration) if self.recorder is not None else nullcontext():
+            started = time.perf_counter()
+            self.state, info = self.solver.step(self.problem, self.state)
+            if self.problem.device.type == "cuda":
+                torch.cuda.synchronize(self.problem.device)
+            ended = time.perf_counter()
         self.steps.append(ended - started)
         if self.config.timeline:
             self.spans.append((started, ended))
@@ -180,6 +186,17 @@ class Run:
     def _note(self, text: str) -> None:
         warnings.warn(text, stacklevel=5)
         self.notes.append(text)
+
+    def profile(self) -> dict[str, Any] | None:
+        """What this rank's iterations spent their time on, see :func:`gfgnn.profiling.report.make_profile`, and their
+        ``spans`` for a trace; None unless asked for. Called by every rank, so that all measure the machine at once."""
+        if self.recorder is None:
+            return None
+        self.problem.grid.world.barrier()
+        ceilings = measure_ceilings(self.problem.dtype, self.problem.device)
+        spans = self.recorder.spans(len(self.steps))
+        profile = make_profile(spans, self.recorder.counter, self.steps, ceilings)
+        return {"rank": self.problem.grid.world.rank, **profile, "spans": traced(spans)}
 
     def outcome(self) -> Outcome:
         """What came of it. Called by every rank; brings the weights of the best and the last iterate to all."""

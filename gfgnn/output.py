@@ -22,6 +22,7 @@ from gfgnn.checkpoint import (
 )
 from gfgnn.checks import InputError
 from gfgnn.curves import draw_curves
+from gfgnn.profiling.trace import profile_trace
 from gfgnn.result import Result
 from gfgnn.timeline import chrome_trace, draw_timeline
 from gfgnn.toml import RunConfig, differences, dumps, loads_run
@@ -34,8 +35,10 @@ CONFIG_FILE, METRICS_FILE, RESULT_FILE, CURVES_FILE = (
 )
 ADAM_METRICS_FILE, BOARD_FOLDER = "metrics_adam.jsonl", "tensorboard"
 TIMELINE_FILE, TRACE_FILE, LOGS_FOLDER = "timeline.png", "timeline.json", "ranks"
+PROFILE_FILE = "profile_trace.json"
 OUTPUTS = (
     METRICS_FILE, RESULT_FILE, CURVES_FILE, MODEL_FILE, EMBEDDINGS_FILE, ADAM_METRICS_FILE, TIMELINE_FILE, TRACE_FILE,
+    PROFILE_FILE,
 )  # fmt: skip
 
 
@@ -124,6 +127,8 @@ class RunFolder:
         if result.config.timeline and result.ranks:
             contents[TIMELINE_FILE] = lambda: draw_timeline(result.ranks)
             contents[TRACE_FILE] = lambda: json.dumps(chrome_trace(result.ranks)).encode()
+        if result.profile is not None:
+            contents[PROFILE_FILE] = lambda: json.dumps(profile_trace(result.profile_spans)).encode()
         writes = [lambda: save_model(self.path / MODEL_FILE, result.model, result.weights)]
         if (scores := result.embedding_scores) is not None:
             writes.append(lambda: save_embedding_scores(self.path / EMBEDDINGS_FILE, scores, result.graph))

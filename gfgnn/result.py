@@ -40,6 +40,10 @@ class Result:
         diverged: ended by a loss that was not finite.
         ranks: what each rank of a grid reports: ``rank``, ``part``, ``stage``, ``nodes``, ``halo`` (rows), ``blocks``,
             ``peak_rss_bytes``, ``step_seconds``, ``traffic`` (messages, bytes and seconds of waiting by purpose).
+        profile: with ``config.profile``: ``{"ranks": [...]}``, for each rank what its iterations spent their time on
+            and the ceilings of the machine, see :func:`gfgnn.profiling.report.make_profile`; JSON-ready. Else None.
+        profile_spans: the labelled stretches of each rank's first recorded iterations, for
+            :func:`gfgnn.profiling.trace.profile_trace`.
         plan: who did what on a grid.
         embedding_scores: ``[N, C]`` scores that the best iterate's embeddings give this graph's nodes, of solvers that
             have such (``admm``), trained on one device; else None. See :func:`gfgnn.predict`.
@@ -67,6 +71,8 @@ class Result:
     diverged: bool = False
     notes: tuple[str, ...] = ()
     ranks: tuple[dict[str, Any], ...] = ()
+    profile: dict[str, Any] | None = None
+    profile_spans: tuple[list[Any], ...] = ()
     plan: Plan | None = None
     embedding_scores: Tensor | None = None
 
@@ -83,7 +89,7 @@ class Result:
         return len(self.history)
 
     def summary(self) -> dict[str, Any]:
-        """The run as one flat JSON-ready object (``settings`` and ``notes`` aside)."""
+        """The run as one flat JSON-ready object (``settings``, ``notes`` and a ``profile`` aside)."""
         config, graph = self.config, self.graph
         return {
             "dataset": graph.name,
@@ -123,6 +129,7 @@ class Result:
             "diverged": self.diverged,
             "settings": self.settings,
             "notes": list(self.notes),
+            **({} if self.profile is None else {"profile": self.profile}),
         }
 
     def _threads(self) -> int:

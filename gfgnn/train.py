@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import torch
 
@@ -88,7 +89,8 @@ def train(
             model, graph, config, plan, on_iteration, folder, order=order, spent=spent
         )
         outcome.notes[:0] = notes
-        return _result(model, graph, config, outcome, ranks, plan)
+        profiles = [rank.pop("profile") for rank in ranks]
+        return _result(model, graph, config, outcome, profiles, ranks, plan)
     # mode=False leaves an inference mode that the caller may be in: a differentiating solver cannot use it.
     with _threads(config.threads), torch.inference_mode(not getattr(solver, "differentiates", False)):
         order, spent, notes = _order(graph, config)
@@ -101,8 +103,9 @@ def train(
         )
         run.notes += notes
         run.train()
-    with held() as interrupts:  # what has been trained is given back, whenever Ctrl-C comes
-        result = _result(model, graph, config, run.outcome())
+    # what has been trained is given back, whenever Ctrl-C comes
+    with held() as interrupts, _threads(config.threads):
+        result = _result(model, graph, config, run.outcome(), [run.profile()])
     return replace(result, interrupted=True) if interrupts else result
 
 
@@ -197,10 +200,13 @@ def _result(
     graph: Graph,
     config: TrainConfig,
     outcome: Outcome,
+    profiles: list[dict[str, Any] | None],
     ranks: list[dict] | None = None,
     plan: Plan | None = None,
 ) -> Result:
     best, last = outcome.best, outcome.last
+    found = [profile for profile in profiles if profile is not None]
+    spans = tuple(profile.pop("spans") for profile in found)
     return Result(
         model=model,
         graph=graph,
@@ -225,6 +231,8 @@ def _result(
         diverged=outcome.diverged,
         notes=tuple(outcome.notes),
         ranks=tuple(ranks or ()),
+        profile={"ranks": found} if found else None,
+        profile_spans=spans,
         plan=plan,
         embedding_scores=None if outcome.embedding_scores is None else outcome.embedding_scores.clone(),
     )

@@ -112,7 +112,7 @@ class _Search:
 
     def _try(self, target: TargetConfig) -> bool:
         """One trial; keeps its settings and returns True where it was better than the best before."""
-        config = replace(self.config, target=target, iters=self.iters)
+        config = replace(self.config, target=target, iters=self.iters, profile=False)
         first = self.trials == 0
         self.trials += 1
         try:

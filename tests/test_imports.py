@@ -17,6 +17,7 @@ NAMES = [path.relative_to(PACKAGE).as_posix() for path in FILES]
 #: parts of the package that know only torch, numpy and each other, and what they may import from outside
 PURE = (
     "checks.py",
+    "profiling/",
     "ops/",
     "graph/",
     "model/",
@@ -46,6 +47,7 @@ TOP = ("loop", "train", "tune", "launch", "cli")
 #: part: the parts above it, which it must not import (methods that delegate import inside the function)
 BELOW = {
     "checks.py": ("data", "graph", "ops", "model", "plan", "comm", "exchange", "solver", "baseline", *TOP),
+    "profiling/": ("data", "ops", "graph", "model", "plan", "comm", "exchange", "solver", "baseline", *TOP),
     "ops/": ("data", "graph", "model", "plan", "comm", "exchange", "solver", "baseline", *TOP),
     "graph/": ("data", "model", "plan", "comm", "exchange", "problem", "solver", "baseline", *TOP),
     "model/": ("data", "plan", "comm", "exchange", "solver", "baseline", *TOP),

@@ -24,7 +24,7 @@ def comparison(result: Result, adam: Result | None = None) -> str:
         ["solver", f"test {score}", f"val {score}", "best at", "iterations", "seconds to best", "seconds"]
     ]
     rows += [_row(run) for run in (result, adam) if run is not None]
-    lines = [title, "", *_align(rows)]
+    lines = [title, "", *align(rows)]
     if adam is not None:
         ratio = adam.seconds_to_best / result.seconds_to_best
         word = "more" if ratio >= 1 else "less"
@@ -43,7 +43,7 @@ def ranks_table(result: Result) -> str:
     columns = ("rank", "part", "stage", "nodes", "halo rows", "blocks", "peak MB")
     rows = [[*columns, *(f"{purpose} MB" for purpose in SENT), "waits s"]]
     rows += [_rank_row(rank, result.iterations) for rank in result.ranks]
-    return "\n".join(["Ranks; MB sent and seconds waited per iteration:", "", *_align(rows)])
+    return "\n".join(["Ranks; MB sent and seconds waited per iteration:", "", *align(rows)])
 
 
 def _rank_row(rank: dict[str, Any], iterations: int) -> list[str]:
@@ -77,7 +77,8 @@ def _score(value: float | None) -> str:
     return "-" if value is None else f"{value:.4f}"
 
 
-def _align(rows: list[list[str]]) -> list[str]:
+def align(rows: list[list[str]]) -> list[str]:
+    """Lines with the first column flush left and the others flush right."""
     widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
     return [
         "  ".join(

@@ -92,6 +92,10 @@ def train_command(
     timeline: Annotated[
         bool | None, _option(GRID, "Draw when each rank waits; needs --out.", "--timeline")
     ] = None,
+    profile: Annotated[
+        bool | None,
+        _option(TRAIN, "Say what iterations spend their time on; with --out, a trace, too.", "--profile"),
+    ] = None,
     step: Annotated[str | None, _option(TARGET, "sweep, polar or auto (auto).")] = None,
     ridge_encoder: Annotated[str | None, _option(TARGET, AUTO)] = None,
     ridge_hidden: Annotated[str | None, _option(TARGET, AUTO)] = None,
@@ -163,7 +167,7 @@ def train_command(
             solver=solver, iters=iters, seed=seed, threads=threads, device=device, dtype=dtype, patience=patience,
             max_seconds=max_seconds, eval_every=eval_every, parts=parts, stages=stages, stage_bounds=stage_bounds,
             staleness=staleness, partition=partition, partitioner=partitioner, backend=backend, timeout=timeout,
-            port=port, timeline=timeline, lean=lean, order=order,
+            port=port, timeline=timeline, lean=lean, order=order, profile=profile,
         ),
         "target": o.given(
             step=step, node_weights=node_weights, storage=storage, recompute=recompute, gram_every=gram_every,
@@ -187,6 +191,10 @@ def train_command(
     run = merge(config, given)
     if timeline and run.train.parts * run.train.stages == 1:
         raise InputError("--timeline draws the ranks of a grid: add --parts or --stages.")
+    if run.train.profile and run.compare_adam:
+        raise InputError(
+            "--profile makes iterations longer, so that --compare-adam would compare wrong seconds; use one of them."
+        )
     from gfgnn.launch.environment import under_torchrun
 
     if under_torchrun():
@@ -324,6 +332,12 @@ def report(result: Result, adam: Result | None, out: RunFolder | None, *, as_jso
     print(comparison(result, adam))
     if result.ranks:
         print(f"\n{ranks_table(result)}\n")
+    if result.profile is not None:
+        from gfgnn.cli.profile import profile_text
+
+        print(f"\n{profile_text(result.profile)}\n")
+        if out is None:
+            print("For a trace that Chrome and Perfetto show, add --out DIR.")
     for note in result.notes:
         print(f"note: {note}", file=sys.stderr)
     if result.interrupted:

@@ -6,10 +6,12 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
+from functools import partial
 
 from torch import Tensor
 
 from gfgnn.comm.base import PURPOSES, Communicator, Work
+from gfgnn.profiling.labels import Cost, label
 
 
 @dataclass
@@ -61,9 +63,10 @@ class CountingCommunicator:
 
     def all_reduce(self, x: Tensor, *, purpose: str, op: str = "sum") -> Work:
         """Counts ``x`` once, unless this rank is alone."""
-        if self.size > 1:
-            self._send(purpose, 1, x.nbytes)
-        return _Counted(self, self._inner.all_reduce(x, purpose=purpose, op=op), purpose, "all_reduce")
+        messages = int(self.size > 1)
+        with self._posting(purpose, "all_reduce", messages, messages * x.nbytes):
+            work = self._inner.all_reduce(x, purpose=purpose, op=op)
+        return _Counted(self, work, purpose, "all_reduce")
 
     def all_to_all(
         self, x: Tensor, send_counts: Sequence[int], recv_counts: Sequence[int], *, purpose: str
@@ -71,16 +74,18 @@ class CountingCommunicator:
         """Counts the rows for other ranks."""
         others = [count for rank, count in enumerate(send_counts) if rank != self.rank]
         row = x[:1].nbytes
-        self._send(purpose, sum(count > 0 for count in others), sum(others) * row)
-        work = self._inner.all_to_all(x, send_counts, recv_counts, purpose=purpose)
+        with self._posting(purpose, "all_to_all", sum(count > 0 for count in others), sum(others) * row):
+            work = self._inner.all_to_all(x, send_counts, recv_counts, purpose=purpose)
         return _Counted(self, work, purpose, "all_to_all")
 
     def exchange(
         self, sends: Sequence[tuple[int, Tensor]], recvs: Sequence[tuple[int, Tensor]], *, purpose: str
     ) -> Work:
         """Counts what is sent."""
-        self._send(purpose, len(sends), sum(tensor.nbytes for _, tensor in sends))
-        return _Counted(self, self._inner.exchange(sends, recvs, purpose=purpose), purpose, "exchange")
+        size = sum(tensor.nbytes for _, tensor in sends)
+        with self._posting(purpose, "exchange", len(sends), size):
+            work = self._inner.exchange(sends, recvs, purpose=purpose)
+        return _Counted(self, work, purpose, "exchange")
 
     def barrier(self) -> None:
         """Counts the time."""
@@ -99,15 +104,18 @@ class CountingCommunicator:
         """Closes the inner communicator; the books stay."""
         self._inner.close()
 
-    def _send(self, purpose: str, messages: int, size: int) -> None:
+    def _posting(self, purpose: str, operation: str, messages: int, size: int) -> label:
+        """Counts what is about to be sent; the label for sending it."""
         self._books[purpose].messages += messages
         self._books[purpose].bytes += size
+        return label("exchange", operation, partial(Cost, bytes=size))
 
     @contextmanager
     def _waiting(self, purpose: str, operation: str) -> Iterator[None]:
         start = time.perf_counter()
         try:
-            yield
+            with label("waiting", operation):
+                yield
         finally:
             end = time.perf_counter()
             self._books[purpose].seconds += end - start

@@ -12,6 +12,7 @@ from torch import Tensor
 from gfgnn.comm.base import Communicator, Work
 from gfgnn.graph.shard import HaloPlan, ShardMatrix
 from gfgnn.ops.spmm import spmm, to_scipy
+from gfgnn.profiling.labels import label
 
 
 def halo_exchange(comm: Communicator, plan: HaloPlan, rows: Tensor, *, purpose: str = "halo") -> Work:
@@ -20,7 +21,8 @@ def halo_exchange(comm: Communicator, plan: HaloPlan, rows: Tensor, *, purpose: 
     Called by every part of a stage with its owned ``rows`` ``[owned, d]``. Sends the rows of ``plan.send_index``:
     ``num_sent * d`` numbers in one message to each part that needs some.
     """
-    return comm.all_to_all(rows[plan.send_index], plan.send_counts, plan.recv_counts, purpose=purpose)
+    with label("exchange", "halo"):
+        return comm.all_to_all(rows[plan.send_index], plan.send_counts, plan.recv_counts, purpose=purpose)
 
 
 @dataclass(frozen=True, eq=False)

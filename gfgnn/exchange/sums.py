@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from gfgnn.comm.base import Communicator
+from gfgnn.profiling.labels import label
 
 
 def sum_over(comm: Communicator, *tensors: Tensor, purpose: str = "gram") -> list[Tensor]:
@@ -20,10 +21,11 @@ def sum_over(comm: Communicator, *tensors: Tensor, purpose: str = "gram") -> lis
     if comm.size == 1:
         return list(tensors)
     dtype = torch.float64 if any(t.dtype == torch.float64 for t in tensors) else tensors[0].dtype
-    block = torch.cat([t.reshape(-1).to(dtype) for t in tensors])
-    block = comm.all_reduce(block, purpose=purpose).wait()
-    pieces = block.split([t.numel() for t in tensors])
-    return [piece.view(t.shape).to(t.dtype) for piece, t in zip(pieces, tensors, strict=True)]
+    with label("exchange", "sum_over"):
+        block = torch.cat([t.reshape(-1).to(dtype) for t in tensors])
+        block = comm.all_reduce(block, purpose=purpose).wait()
+        pieces = block.split([t.numel() for t in tensors])
+        return [piece.view(t.shape).to(t.dtype) for piece, t in zip(pieces, tensors, strict=True)]
 
 
 def gather_rows(comm: Communicator, rows: Tensor, *, purpose: str) -> Tensor:

@@ -28,6 +28,7 @@ from gfgnn.launch.scatter import receive_task, send_task
 from gfgnn.loop import DTYPES, Callback, Outcome
 from gfgnn.model.build import Model
 from gfgnn.plan.plan import Plan
+from gfgnn.profiling.recorder import Recorder
 from gfgnn.shards import GraphShard, make_shards
 
 Trained = tuple[Outcome, list[dict[str, Any]]]
@@ -153,6 +154,10 @@ def _on_threads(task: Task, shards: list[GraphShard], on_iteration: Callback | N
     from gfgnn.comm.thread import run_threads
 
     config, stop = task.config, threading.Event()
+    if config.profile:
+        Recorder(
+            torch.device(config.device)
+        )  # torch's profiler complains where a rank's thread is its first user
 
     def tell(line: dict[str, Any]) -> None:
         try:

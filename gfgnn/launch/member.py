@@ -78,7 +78,7 @@ def train_rank(
 
         run = Run(make_problem, config, make_solver(config, model), on_iteration, stop_requested, task.spent)
         run.train()
-        report = _report(run, counted)
+        report = _report(run, counted) | {"profile": run.profile()}
         reports = gather_objects(counted, report, run.problem.device, purpose="evaluate")
         return run.outcome(), reports
 

@@ -12,6 +12,8 @@ import torch
 from torch import Tensor
 
 from gfgnn.ops import native
+from gfgnn.profiling.costs import gate_cost, pack_cost
+from gfgnn.profiling.labels import labelled
 
 Kernel = Callable[..., None]
 
@@ -29,13 +31,9 @@ class Gate:
     @classmethod
     def of(cls, z: Tensor) -> Gate:
         """The gate of a pre-activation ``[N, d]``."""
-        if z.dtype not in _kernels() or z.device.type != "cpu" or not z.is_contiguous():
-            return cls(z > 0)
-        bits = torch.empty(-(-z.numel() // 8), dtype=torch.uint8)
-        pack, _ = _kernels()[z.dtype]
-        pack(z.data_ptr(), bits.data_ptr(), z.numel(), torch.get_num_threads())
-        return cls(bits)
+        return cls(_packed(z))
 
+    @labelled("elementwise", gate_cost)
     def through(self, x: Tensor, slope: float, *, in_place: bool = False) -> Tensor:
         """``x`` where the argument was positive, ``slope * x`` elsewhere; in ``x`` itself or a new tensor."""
         if self.positive.dtype == torch.bool:
@@ -51,6 +49,16 @@ class Gate:
             x.data_ptr(), self.positive.data_ptr(), out.data_ptr(), x.numel(), slope, torch.get_num_threads()
         )
         return out
+
+
+@labelled("elementwise", pack_cost)
+def _packed(z: Tensor) -> Tensor:
+    if z.dtype not in _kernels() or z.device.type != "cpu" or not z.is_contiguous():
+        return z > 0
+    bits = torch.empty(-(-z.numel() // 8), dtype=torch.uint8)
+    pack, _ = _kernels()[z.dtype]
+    pack(z.data_ptr(), bits.data_ptr(), z.numel(), torch.get_num_threads())
+    return bits
 
 
 @cache

@@ -9,6 +9,9 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from gfgnn.profiling.costs import moments_cost
+from gfgnn.profiling.labels import labelled
+
 #: Bytes of the rows that are taken at a time. More would be another large array; with less, threads that share a busy
 #: machine wait for each other too often.
 PIECE = 16 << 20
@@ -48,6 +51,7 @@ def moments(t: Tensor, c: Tensor, r: Tensor, centred: bool) -> Moments:
     return moments_from(moment_sums(t, c, r, centred))
 
 
+@labelled("Gram", moments_cost)
 def moment_sums(
     t: Tensor, c: Tensor, r: Tensor, centred: bool, *, rows: Tensor | None = None, gram: bool = True
 ) -> list[Tensor]:

@@ -10,12 +10,15 @@ from torch import Tensor
 
 from gfgnn.checks import InputError, is_recorded
 from gfgnn.ops import native
+from gfgnn.profiling.costs import spmm_cost
+from gfgnn.profiling.labels import labelled
 
 with warnings.catch_warnings():  # torch says once in a process that CSR is in beta; nobody here can act on it
     warnings.simplefilter("ignore")
     torch.sparse_csr_tensor([0, 1], [0], [1.0], (1, 1), check_invariants=False)
 
 
+@labelled("sparse product", spmm_cost)
 def spmm(
     matrix: Tensor,
     dense: Tensor,
