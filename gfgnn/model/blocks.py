@@ -20,6 +20,7 @@ import torch
 from torch import Tensor
 
 from gfgnn.graph.propagation import Propagator
+from gfgnn.ops.arena import empty, product
 
 PROPAGATIONS = ("none", "graph", "initial", "concat", "power", "hops", "terms", "sum")
 LEAKY_SLOPE = 0.01
@@ -198,7 +199,9 @@ def carry(block: Block, propagation: Propagator, mass: Tensor) -> tuple[Tensor, 
 
 def transform(t: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
     """``t @ weight + bias``."""
-    return t @ weight if bias is None else torch.addmm(bias, t, weight)
+    if bias is None:
+        return product(t, weight)
+    return torch.addmm(bias, t, weight, out=empty(t.size(0), weight.size(1), t))
 
 
 def standardisation(z: Tensor, eps: float) -> tuple[Tensor, Tensor]:

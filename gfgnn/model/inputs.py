@@ -12,6 +12,7 @@ from torch import Tensor
 
 from gfgnn.graph.propagation import Propagator
 from gfgnn.model.blocks import Block, propagate
+from gfgnn.ops.arena import product
 from gfgnn.ops.spmm import spmm, to_scipy, transpose
 
 #: Rows of T held dense at once while a Gram matrix is summed.
@@ -55,7 +56,7 @@ class Inputs:
     def matmul(self, weight: Tensor) -> Tensor:
         """``T @ weight``, ``[N, d]``."""
         if self.table is not None:
-            return self.table @ weight
+            return product(self.table, weight)
         parts = [spmm(self.features, w) for w in weight.chunk(self._num_hops)]
         if self.block.propagate == "none":
             return parts[0]

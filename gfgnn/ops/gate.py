@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from gfgnn.ops import native
+from gfgnn.ops.arena import empty
 from gfgnn.profiling.costs import gate_cost, pack_cost
 from gfgnn.profiling.labels import labelled
 
@@ -43,7 +44,10 @@ class Gate:
             return x.mul_(factor) if in_place else x * factor
         if not x.is_contiguous():
             x, in_place = x.contiguous(), True
-        out = x if in_place else torch.empty_like(x)
+        out = x
+        if not in_place:
+            found = empty(x.size(0), x.size(1), x) if x.dim() == 2 else None
+            out = torch.empty_like(x) if found is None else found
         _, through = _kernels()[x.dtype]
         through(
             x.data_ptr(), self.positive.data_ptr(), out.data_ptr(), x.numel(), slope, torch.get_num_threads()

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from gfgnn.ops.arena import empty, recycle
 from gfgnn.profiling.costs import moments_cost
 from gfgnn.profiling.labels import labelled
 
@@ -71,7 +72,9 @@ def moment_sums(
         which = slice(start, start + step) if rows is None else rows[start : start + step]
         some, weights, shift = t[which].to(r.dtype), c[which], r[start : start + step]
         if gram:
-            gram_sum.addmm_(some.t(), some * weights[:, None])
+            weighted = torch.mul(some, weights[:, None], out=empty(some.size(0), some.size(1), some))
+            gram_sum.addmm_(some.t(), weighted)
+            recycle(weighted)
         cross.addmm_(some.t(), shift)
         if centred:
             means.addmv_(some.t(), weights)

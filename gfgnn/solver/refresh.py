@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
+from dataclasses import replace
 
 import torch
 from torch import Tensor
 
 from gfgnn.exchange.sums import sum_over
-from gfgnn.model.blocks import looks_back, output_of, standardisation, transform
+from gfgnn.model.blocks import Block, looks_back, output_of, standardisation, transform
 from gfgnn.model.wiring import add_to, gather, is_input, last_uses
+from gfgnn.ops.arena import recycle
 from gfgnn.ops.gate import Gate
 from gfgnn.problem import Problem
+from gfgnn.solver.auto import Settings
 from gfgnn.solver.state import Activations, TargetState
 
 #: Rows from which the spread of a pre-activation is measured; of larger graphs every so-many-th row is taken.
@@ -45,16 +49,18 @@ def refresh(
             acts.head = head.apply(acts.of)
             acts.scores = transform(acts.head, *state.layer(index))
             break
-        t, h = _advance(problem, state, acts, index, unit_spread)
-        if t is not None and not settings.recompute:
-            acts.inputs[index] = t if settings.storage is None else t.to(STORAGE[settings.storage])
+        t = _gathered(problem, state, acts, index)
+        if t is not None:  # they are in T
+            _let_go(problem, acts, index, set(done[index]) - _added(blocks[index], index), kept)
+        h = _passed(problem, state, acts, index, t, unit_spread)
+        if t is not None:
+            _keep(problem, acts, index, t, settings)
         acts.outputs[index] = h
         if index == 0 and looks_back(blocks[1:]):
             acts.initial = h
         if index + 1 in kept:
             acts.checkpoints[index + 1] = h
-        for source in done[index]:
-            acts.outputs.pop(source, None)
+        _let_go(problem, acts, index, set(done[index]), kept)
     if problem.span.start in kept:
         assert acts.below is not None
         acts.checkpoints[problem.span.start] = acts.below
@@ -74,30 +80,62 @@ def recomputed(problem: Problem, state: TargetState, acts: Activations, index: i
     Called by every part, before any of these blocks is updated; sends what their refresh did.
     """
     start = max(number for number in acts.checkpoints if number <= index)
-    acts.outputs = {start - 1: acts.checkpoints.pop(start)}
-    storage = state.fixed.settings.storage
+    h, settings = acts.checkpoints.pop(start), replace(state.fixed.settings, recompute=False)
     for number in range(start, index + 1):
-        t, h = _advance(problem, state, acts, number, unit_spread=False)
+        acts.outputs = {number - 1: h}
+        t = _gathered(problem, state, acts, number)
         assert t is not None
-        acts.inputs[number] = t if storage is None else t.to(STORAGE[storage])
-        acts.outputs = {number: h}
+        if number < index:  # the topmost has its gate, and its H is not wanted
+            h = _passed(problem, state, acts, number, t, unit_spread=False)
+        _keep(problem, acts, number, t, settings)
     acts.outputs = {}
     return acts.inputs.pop(index)
 
 
-def _advance(
-    problem: Problem, state: TargetState, acts: Activations, index: int, unit_spread: bool
-) -> tuple[Tensor | None, Tensor]:
-    """T, where it has weights and changes, and H of a block below the output; leaves its gate in ``acts``."""
+def _keep(problem: Problem, acts: Activations, index: int, t: Tensor, settings: Settings) -> None:
+    """Keeps T of a block, unless it is to be computed again, in the type it is stored in."""
+    if not settings.recompute and settings.storage is None:
+        acts.inputs[index] = t
+        return
+    if not settings.recompute:
+        acts.inputs[index] = t.to(STORAGE[settings.storage or ""])
+    if problem.model.blocks[index].propagate != "none" and acts.inputs.get(index) is not t:
+        recycle(t)
+
+
+def _added(block: Block, index: int) -> set[int]:
+    """The blocks whose outputs a block adds to its own."""
+    return {index - 1} if block.skip is not None else {source for source, _ in block.adds}
+
+
+def _let_go(problem: Problem, acts: Activations, index: int, sources: set[int], kept: Sequence[int]) -> None:
+    """Lets go of outputs that block ``index`` was the last to take."""
+    for source in sources:
+        h = acts.outputs.pop(source, None)
+        is_t = problem.model.blocks[index].propagate == "none"  # the very array
+        if h is not None and not is_t and h is not acts.initial and source + 1 not in kept:
+            recycle(h)
+
+
+def _gathered(problem: Problem, state: TargetState, acts: Activations, index: int) -> Tensor | None:
+    """T of a block below the output that changes and has weights; else None."""
+    block = problem.model.blocks[index]
+    if is_input(problem.model.blocks, index) or not block.weighted:
+        return None
+    return _drop(problem, state, index, gather(block, index, problem.propagations, acts.of))
+
+
+def _passed(
+    problem: Problem, state: TargetState, acts: Activations, index: int, t: Tensor | None, unit_spread: bool
+) -> Tensor:
+    """H of a block below the output; leaves its gate in ``acts``."""
     block, name = problem.model.blocks[index], f"block{index}"
-    t: Tensor | None = None
-    if is_input(problem.model.blocks, index):
-        z = _encode(problem, state, index, unit_spread)
-    elif block.weighted:
-        t = _drop(problem, state, index, gather(block, index, problem.propagations, acts.of))
+    if t is not None:
         if unit_spread:
             _normalise(problem, state, index, t[spread_rows(problem)] @ state.weights[f"{name}.weight"])
         z = transform(t, *state.layer(index))
+    elif block.weighted:
+        z = _encode(problem, state, index, unit_spread)
     else:
         z = gather(block, index, problem.propagations, acts.of).clone()  # it may be another block's output
         if block.norm_eps is not None:
@@ -107,7 +145,7 @@ def _advance(
     if block.activation != "identity":
         acts.gates[index] = Gate.of(z)
     below = None if block.skip is None else acts.of(index - 1)
-    return t, add_to(block, output_of(block, z, below), acts.of)
+    return add_to(block, output_of(block, z, below), acts.of)
 
 
 def _encode(problem: Problem, state: TargetState, index: int, unit_spread: bool) -> Tensor:

@@ -22,6 +22,7 @@ from gfgnn.model.wiring import (
     scatter,
     spread,
 )
+from gfgnn.ops.arena import product
 from gfgnn.problem import Problem
 from gfgnn.solver.head import CURVATURE
 
@@ -87,7 +88,7 @@ class HeadRows:
             moved = spread_out[term.operator]
             for _ in range(term.hops - 1):
                 moved = self.propagations[term.operator].adjoint(moved)
-            moved = moved @ part
+            moved = product(moved, part)
             found[term.source] = found[term.source].add_(moved) if term.source in found else moved
         return list(found.items())
 

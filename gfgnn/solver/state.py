@@ -10,6 +10,7 @@ from torch import Tensor
 from gfgnn.exchange.stages import Agreement, Channel
 from gfgnn.model.blocks import FEATURES, Block
 from gfgnn.model.wiring import is_input
+from gfgnn.ops.arena import Arena, recycle
 from gfgnn.ops.gate import Gate
 from gfgnn.solver.auto import Settings
 from gfgnn.solver.input_system import InputSystem
@@ -83,6 +84,7 @@ class TargetState:
         weights: of this stage's blocks.
         velocity: the last change of every weight.
         seed: of the sampled dropout.
+        arena: large arrays of one iteration that the next one uses again; for chains.
         averages: running means of the polar step.
         grams: Gram matrices of hidden blocks that serve for several iterations, each with the scale of then.
         slow: factor on every change; the safeguard lowers it and it recovers.
@@ -97,6 +99,7 @@ class TargetState:
     weights: Weights
     velocity: Weights
     seed: int
+    arena: Arena = field(default_factory=Arena)
     averages: dict[str, Tensor] = field(default_factory=dict)
     grams: dict[int, tuple[Tensor, float]] = field(default_factory=dict)
     averaged: int = 0  #: iterations in the running means
@@ -173,8 +176,15 @@ class Activations:
         """H of the highest block below the output that this stage has, or has been sent; None where there is none."""
         return self.outputs[max(self.outputs)] if self.outputs else self.below
 
-    def forget_outputs(self) -> None:
-        """Lets go of every H: the way back needs T and gates alone, and H_0 where T is computed again."""
+    def forget_outputs(self, *, last: bool = False) -> None:
+        """Lets go of every H: the way back needs T and gates alone, and H_0 where T is computed again.
+
+        Args:
+            last: nobody was sent any of them.
+        """
+        for output in self.outputs.values():
+            if last and output is not self.initial:
+                recycle(output)
         self.outputs.clear()
         self.below = None
         if not self.checkpoints:
@@ -184,7 +194,7 @@ class Activations:
         """The output of a block, or the features, as far as this stage has them."""
         found = self.outputs.get(source)
         if found is None:
-            beside = {FEATURES: self.features, self.first - 1: self.below}
+            beside = {self.first - 1: self.below, FEATURES: self.features}
             found = beside.get(source, self.initial)
         assert found is not None
         return found

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import functools
 import math
+from contextlib import nullcontext
 from dataclasses import replace
 from typing import Any
 
@@ -21,6 +22,7 @@ from gfgnn.forward import forward
 from gfgnn.model.blocks import FEATURES, Block
 from gfgnn.model.build import initial_weights
 from gfgnn.model.wiring import INITIAL, Shares, add_shares, is_chain, is_homogeneous, is_input, scatter
+from gfgnn.ops.arena import product, recycle
 from gfgnn.ops.gate import Gate
 from gfgnn.ops.memory import release_freed_memory
 from gfgnn.ops.ridge import Moments, moment_sums, moments_from
@@ -127,6 +129,11 @@ class TargetSolver:
 
     def step(self, problem: Problem, state: TargetState) -> tuple[TargetState, StepInfo]:
         """One iteration: refresh, safeguard, then head, hidden layers from the top, encoder."""
+        # elsewhere blocks share arrays
+        with state.arena.active() if is_chain(problem.model.blocks) else nullcontext():
+            return self._step(problem, state)
+
+    def _step(self, problem: Problem, state: TargetState) -> tuple[TargetState, StepInfo]:
         rule, links, before = STEPS[state.fixed.settings.step], state.links, state.weights
         rule.start(state)
         state.iteration += 1
@@ -163,7 +170,7 @@ class TargetSolver:
         and, where higher stages look at H_0, their sum for that. Empty where no block lies below the output."""
         messages: dict[int, Tensor] = {}
         if problem.is_last:
-            acts.forget_outputs()
+            acts.forget_outputs(last=True)
             _receive(messages, self._head(problem, state, acts, rule))
             acts.head = acts.scores = None
             return messages
@@ -237,12 +244,18 @@ class TargetSolver:
             _receive(messages, passed_on)
             if is_input(blocks, index):
                 _apply(state, f"block{index}", rule.encoder(state, index, block, r))
-                continue
-            if block.weighted:
-                r = self._update(problem, state, acts, index, r, rule)
-            elif index in acts.scales:
-                r = _unscaled(r, acts.scales[index], state, rule)
-            _receive(messages, scatter(block, index, problem.propagations, r))
+            else:
+                shifts = r
+                if block.weighted:
+                    shifts = self._update(problem, state, acts, index, r, rule)
+                elif index in acts.scales:
+                    shifts = _unscaled(r, acts.scales[index], state, rule)
+                _receive(messages, scatter(block, index, problem.propagations, shifts))
+                if block.propagate != "none":  # else they are the message
+                    recycle(shifts)
+                del shifts
+            if own:
+                recycle(r)
             del r
 
     def _update(
@@ -256,10 +269,13 @@ class TargetSolver:
             t = recomputed(problem, state, acts, index) if t is None else t
             data = self._moments(problem, state, index, t, wanted)
             _apply(state, name, rule.hidden(state, name, block, data))
+            recycle(t)
         del t
         down = rule.inverse(state, old, state.weights[f"{name}.weight"]) * _share(block)
-        shifts = wanted @ down.to(r.dtype)
-        return shifts if rows is None else r.new_zeros(r.size(0), shifts.size(1)).index_copy_(0, rows, shifts)
+        shifts = product(wanted, down.to(r.dtype))
+        if rows is None:
+            return shifts
+        return r.new_zeros(r.size(0), shifts.size(1)).index_copy_(0, rows, shifts)
 
     def _moments(
         self, problem: Problem, state: TargetState, index: int, t: Tensor, wanted: Tensor

@@ -8,11 +8,12 @@ from typing import Any
 import pytest
 import torch
 from networks import branched
-from problems import DEEP, directed_weighted, held_out, make, run, start, synthetic
+from problems import DEEP, FAMILIES, directed_weighted, held_out, make, run, start, synthetic
 from torch import Tensor
 
 from gfgnn.checks import InputError
 from gfgnn.config import ModelConfig, TargetConfig, TrainConfig
+from gfgnn.ops.arena import Arena
 from gfgnn.solver import target as module
 from gfgnn.solver.refresh import checkpoints, refresh
 from gfgnn.train import train
@@ -120,6 +121,30 @@ def test_rows_far_from_labels_are_skipped(family: str, step: str, monkeypatch: p
     for name, value in full.weights.items():
         torch.testing.assert_close(state.weights[name], value, rtol=1e-7, atol=1e-10)
     assert state.fixed.rows != full.fixed.rows
+
+
+@steps
+@pytest.mark.parametrize("settings", [{}, {"recompute": True}, {"storage": "bf16"}, {"sampled_dropout": 0.2}])
+@pytest.mark.parametrize("family", FAMILIES)
+def test_no_array_is_used_after_it_was_recycled(family: str, settings: dict[str, Any], step: str) -> None:
+    """Every recycled array is filled with NaN; the same bits come out as with no arena. None piles up."""
+    p = make(family, directed_weighted(), layers=5)
+    results, held = [], []
+    for arena in (Arena(poison=True), None):
+        solver, state = start(p, step=step, **settings)
+        if arena is None:
+            state.arena.take = lambda *_: None  # type: ignore[assignment, method-assign, return-value]
+        else:
+            state.arena = arena
+        for _ in range(6):
+            state, info = solver.step(p, state)
+            held.append(state.arena.nbytes)
+        results.append((info.loss, state.weights))
+    assert results[0][0] == results[1][0]
+    assert all(torch.equal(w, results[1][1][n]) for n, w in results[0][1].items())
+    assert held[5] == held[3]
+    assert held[3] > 0 or family == "sgc"
+    assert held[6:] == [0] * 6
 
 
 @pytest.mark.parametrize("wrong", [{"gram_every": 0}, {"storage": "int8"}, {"recompute": 1}])

@@ -16,6 +16,8 @@ from importlib.machinery import EXTENSION_SUFFIXES
 import torch
 from torch import Tensor
 
+from gfgnn.ops.arena import empty
+
 _HERE = os.path.dirname(os.path.abspath(__file__))
 #: Set to 0 to have torch's products although there is a compiled one.
 SWITCH = "GFGNN_NATIVE"
@@ -119,7 +121,8 @@ def multiply(
     if width > 1 and dense.stride(1) != 1:
         dense = dense.contiguous()
     if out is None:
-        out = torch.empty(matrix.size(0), width, dtype=value.dtype)
+        out = empty(matrix.size(0), width, value)
+        out = torch.empty(matrix.size(0), width, dtype=value.dtype) if out is None else out
     elif width > 1 and out.stride(1) != 1:
         return None
     if plus is not None and width > 1 and plus.stride(1) != 1:
