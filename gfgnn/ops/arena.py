@@ -64,11 +64,13 @@ class Arena:
         return sum(tensor.nbytes for waiting in self._free.values() for tensor in waiting)
 
 
-def empty(rows: int, columns: int, like: Tensor) -> Tensor | None:
-    """An array ``[rows, columns]`` of the type of ``like`` for a result to be written to; None where no arena is active
-    or ``like`` is elsewhere: let torch make one."""
+def empty(rows: int, columns: int, like: Tensor, dtype: torch.dtype | None = None) -> Tensor | None:
+    """An array ``[rows, columns]`` of the type of ``like``, or of ``dtype``, for a result to be written to; None where no
+    arena is active or ``like`` is elsewhere: let torch make one."""
     arena: Arena | None = getattr(_here, "arena", None)
-    return None if arena is None or like.device.type != "cpu" else arena.take(rows, columns, like.dtype)
+    if arena is None or like.device.type != "cpu":
+        return None
+    return arena.take(rows, columns, dtype or like.dtype)
 
 
 def recycle(tensor: Tensor) -> None:
@@ -76,6 +78,14 @@ def recycle(tensor: Tensor) -> None:
     arena: Arena | None = getattr(_here, "arena", None)
     if arena is not None and tensor.device.type == "cpu" and tensor.dim() == 2 and tensor.is_contiguous():
         arena.give(tensor)
+
+
+def converted(tensor: Tensor, dtype: torch.dtype) -> Tensor:
+    """``tensor`` ``[N, d]`` in another type, in an array of the arena; itself where it has that type."""
+    if tensor.dtype == dtype:
+        return tensor
+    out = empty(tensor.size(0), tensor.size(1), tensor, dtype)
+    return tensor.to(dtype) if out is None else out.copy_(tensor)
 
 
 def product(a: Tensor, b: Tensor) -> Tensor:

@@ -9,19 +9,24 @@ _M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD, _M_MMAP_MAX = -1, -3, -4
 _NEVER = -1  #: a size that never trims; any other is at most 2 GB
 
 
-def keep_freed_memory() -> bool:
+def keep_freed_memory(*, large: bool = True) -> bool:
     """Tells the C library to keep freed memory for the next allocation; returns whether it could.
 
     glibc gives every block above 32 MB back to the system when it is freed and gets zeroed pages for the next one. An
     iteration allocates the same few N x d blocks again and again, and an elementwise step then spends two thirds
     of its time in page faults (arxiv, width 128: scaling the rows took 48 ms, and 16 ms with freed blocks kept).
-    The cost: memory freed during training is not returned before the process ends.
+    The cost: memory freed during training is not returned before the process ends, and blocks of many sizes leave
+    holes.
+
+    Args:
+        large: also blocks above 32 MB; not needed where :class:`gfgnn.ops.arena.Arena` keeps these.
     """
     if not sys.platform.startswith("linux"):
         return False
     try:
         libc = ctypes.CDLL(None)
-        return bool(libc.mallopt(_M_MMAP_MAX, 0) and libc.mallopt(_M_TRIM_THRESHOLD, _NEVER))
+        limits = ((_M_MMAP_MAX, 0),) if large else ((_M_MMAP_MAX, 1 << 16), (_M_MMAP_THRESHOLD, 1 << 25))
+        return all(libc.mallopt(name, value) for name, value in (*limits, (_M_TRIM_THRESHOLD, _NEVER)))
     except (AttributeError, OSError):  # another C library
         return False
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from gfgnn.ops.arena import empty, recycle
+from gfgnn.ops.arena import converted, empty, recycle
 from gfgnn.profiling.costs import moments_cost
 from gfgnn.profiling.labels import labelled
 
@@ -70,7 +70,8 @@ def moment_sums(
     step = max(1, PIECE // (r.element_size() * max(1, t.size(1))))
     for start in range(0, r.size(0), step):
         which = slice(start, start + step) if rows is None else rows[start : start + step]
-        some, weights, shift = t[which].to(r.dtype), c[which], r[start : start + step]
+        stored, weights, shift = t[which], c[which], r[start : start + step]
+        some = converted(stored, r.dtype)
         if gram:
             weighted = torch.mul(some, weights[:, None], out=empty(some.size(0), some.size(1), some))
             gram_sum.addmm_(some.t(), weighted)
@@ -79,8 +80,19 @@ def moment_sums(
         if centred:
             means.addmv_(some.t(), weights)
             shifts += shift.sum(0)
+        if some is not stored:
+            recycle(some)
     sums = [gram_sum, cross, c.sum()] + ([means, shifts] if centred else [])
     return [value.double() for value in sums]
+
+
+def weighted_squares(t: Tensor, c: Tensor) -> Tensor:
+    """``sum_i c_i t_ij^2`` for each column j, ``[p]``, in float64; some rows at a time."""
+    total = t.new_zeros(t.size(1))
+    step = max(1, PIECE // (t.element_size() * max(1, t.size(1))))
+    for some, weights in zip(t.split(step), c.split(step), strict=True):
+        total += weights @ some.square()
+    return total.double()
 
 
 def moments_from(sums: Sequence[Tensor]) -> Moments:

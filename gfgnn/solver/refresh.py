@@ -12,7 +12,7 @@ from torch import Tensor
 from gfgnn.exchange.sums import sum_over
 from gfgnn.model.blocks import Block, looks_back, output_of, standardisation, transform
 from gfgnn.model.wiring import add_to, gather, is_input, last_uses
-from gfgnn.ops.arena import recycle
+from gfgnn.ops.arena import converted, recycle
 from gfgnn.ops.gate import Gate
 from gfgnn.problem import Problem
 from gfgnn.solver.auto import Settings
@@ -85,6 +85,9 @@ def recomputed(problem: Problem, state: TargetState, acts: Activations, index: i
         acts.outputs = {number - 1: h}
         t = _gathered(problem, state, acts, number)
         assert t is not None
+        skips = problem.model.blocks[number].skip is not None
+        if not skips and problem.model.blocks[number].propagate != "none" and h is not acts.initial:
+            recycle(h)
         if number < index:  # the topmost has its gate, and its H is not wanted
             h = _passed(problem, state, acts, number, t, unit_spread=False)
         _keep(problem, acts, number, t, settings)
@@ -98,7 +101,7 @@ def _keep(problem: Problem, acts: Activations, index: int, t: Tensor, settings: 
         acts.inputs[index] = t
         return
     if not settings.recompute:
-        acts.inputs[index] = t.to(STORAGE[settings.storage or ""])
+        acts.inputs[index] = converted(t, STORAGE[settings.storage or ""])
     if problem.model.blocks[index].propagate != "none" and acts.inputs.get(index) is not t:
         recycle(t)
 

@@ -22,7 +22,7 @@ from gfgnn.model.wiring import (
     scatter,
     spread,
 )
-from gfgnn.ops.arena import product
+from gfgnn.ops.arena import product, recycle
 from gfgnn.problem import Problem
 from gfgnn.solver.head import CURVATURE
 
@@ -90,6 +90,8 @@ class HeadRows:
                 moved = self.propagations[term.operator].adjoint(moved)
             moved = product(moved, part)
             found[term.source] = found[term.source].add_(moved) if term.source in found else moved
+        for moved in spread_out.values():
+            recycle(moved)
         return list(found.items())
 
     def _add_rows(self, found: dict[int, Tensor], source: int, rows: Tensor) -> None:

@@ -25,7 +25,7 @@ from gfgnn.model.wiring import INITIAL, Shares, add_shares, is_chain, is_homogen
 from gfgnn.ops.arena import product, recycle
 from gfgnn.ops.gate import Gate
 from gfgnn.ops.memory import release_freed_memory
-from gfgnn.ops.ridge import Moments, moment_sums, moments_from
+from gfgnn.ops.ridge import Moments, moment_sums, moments_from, weighted_squares
 from gfgnn.problem import Problem
 from gfgnn.solver.auto import Settings, resolve
 from gfgnn.solver.base import StepInfo
@@ -172,6 +172,9 @@ class TargetSolver:
         if problem.is_last:
             acts.forget_outputs(last=True)
             _receive(messages, self._head(problem, state, acts, rule))
+            for array in (acts.head, acts.scores):
+                if array is not None:
+                    recycle(array)
             acts.head = acts.scores = None
             return messages
         message, *initial = receive(state.links.down, state)
@@ -201,7 +204,9 @@ class TargetSolver:
         assert down_to is not None
         c = t.new_full((t.size(0),), curvature)
         sums = moment_sums(t, c, curvature * wanted, centred=block.bias)
-        *sums, squares = sum_over(problem.grid.parts, *sums, (c @ t.square()).double())
+        charged = state.fixed.settings.dropout_output > 0
+        squares = weighted_squares(t, c) if charged else sums[0].new_zeros(t.size(1))
+        *sums, squares = sum_over(problem.grid.parts, *sums, squares)
         update, taken = rule.head(state, name, moments_from(sums), squares, block.bias)
         _apply(state, name, update)
         left = wanted - t @ taken.weight.to(t.dtype)
@@ -244,19 +249,21 @@ class TargetSolver:
             _receive(messages, passed_on)
             if is_input(blocks, index):
                 _apply(state, f"block{index}", rule.encoder(state, index, block, r))
+                if own:
+                    recycle(r)
             else:
                 shifts = r
                 if block.weighted:
                     shifts = self._update(problem, state, acts, index, r, rule)
                 elif index in acts.scales:
                     shifts = _unscaled(r, acts.scales[index], state, rule)
+                if own and shifts is not r:
+                    recycle(r)
+                del r
                 _receive(messages, scatter(block, index, problem.propagations, shifts))
                 if block.propagate != "none":  # else they are the message
                     recycle(shifts)
                 del shifts
-            if own:
-                recycle(r)
-            del r
 
     def _update(
         self, problem: Problem, state: TargetState, acts: Activations, index: int, r: Tensor, rule: Rule

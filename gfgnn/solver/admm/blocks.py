@@ -9,7 +9,7 @@ from gfgnn.config import AdmmConfig
 from gfgnn.exchange.sums import sum_over
 from gfgnn.model.blocks import propagate, propagate_adjoint, transform
 from gfgnn.ops.prox import activation_prox
-from gfgnn.ops.ridge import moment_sums, moments_from
+from gfgnn.ops.ridge import moment_sums, moments_from, weighted_squares
 from gfgnn.problem import Problem
 from gfgnn.solver.admm.fit import activated, dual, fitted, weighted_square
 from gfgnn.solver.admm.state import AdmmState
@@ -107,7 +107,7 @@ def _update_weights(
     """W and b of a block above the first, of what it does not fit yet, ``missing = c (z - T W - b)``."""
     block = problem.model.blocks[index]
     own = moment_sums(t, c, missing, centred=block.bias)
-    *sums, squares = sum_over(problem.grid.parts, *own, (c @ t.square()).double())
+    *sums, squares = sum_over(problem.grid.parts, *own, weighted_squares(t, c))
     data = moments_from(sums)
     charge = weight_charge(data, squares, ridge=ridge, dropout=dropout)
     if config.penalties == "convergent":  # one objective for the whole run
