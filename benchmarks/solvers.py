@@ -39,7 +39,7 @@ def settings(solver: str, layers: int, iters: int | None) -> gfgnn.TrainConfig:
     if solver == "admm":
         deep = gfgnn.AdmmConfig(nu=0.1, rho=0.1, over_relaxation=1.8)
         return gfgnn.TrainConfig(
-            solver="admm", iters=iters or (60 if layers == 2 else 200), threads=1,
+            solver="admm", iters=iters or (60 if layers == 2 else 100), threads=1,
             admm=gfgnn.AdmmConfig() if layers == 2 else deep,
         )  # fmt: skip
     grow = "2,5@200,10@210" if layers == 10 and iters is None else None

@@ -65,8 +65,8 @@ class Arena:
 
 
 def empty(rows: int, columns: int, like: Tensor, dtype: torch.dtype | None = None) -> Tensor | None:
-    """An array ``[rows, columns]`` of the type of ``like``, or of ``dtype``, for a result to be written to; None where no
-    arena is active or ``like`` is elsewhere: let torch make one."""
+    """An array ``[rows, columns]`` of the type of ``like``, or of ``dtype``, for a result to be written to; None where
+    no arena is active or ``like`` is elsewhere: let torch make one."""
     arena: Arena | None = getattr(_here, "arena", None)
     if arena is None or like.device.type != "cpu":
         return None
