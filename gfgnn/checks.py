@@ -7,6 +7,7 @@ right. ``assert`` is kept for the package's own invariants.
 from __future__ import annotations
 
 from collections.abc import Collection
+from math import inf
 from numbers import Integral, Real
 from typing import TYPE_CHECKING
 
@@ -68,6 +69,13 @@ def check_at_least(name: str, value: float, minimum: float) -> None:
     _check_number(name, value)
     if not value >= minimum:
         raise InputError(f"{name} must be at least {minimum}; got {value!r}.")
+
+
+def check_positive(name: str, value: float) -> None:
+    """Raises :class:`InputError` unless ``value`` is a finite number above 0."""
+    _check_number(name, value)
+    if not 0 < value < inf:
+        raise InputError(f"{name} must be a finite number above 0; got {value!r}.")
 
 
 def check_between(name: str, value: float, low: float, high: float) -> None:

@@ -6,7 +6,15 @@ from dataclasses import asdict, dataclass, field
 from itertools import pairwise
 from typing import Any, Literal
 
-from gfgnn.checks import InputError, check_at_least, check_between, check_choice, check_count, check_flag
+from gfgnn.checks import (
+    InputError,
+    check_at_least,
+    check_between,
+    check_choice,
+    check_count,
+    check_flag,
+    check_positive,
+)
 
 FAMILIES = ("gcn", "gcnii", "resgcn", "sage", "sgc", "sign", "rgcn")
 CUSTOM = "custom"  #: what a network from elsewhere calls its family; see gfgnn.from_pyg
@@ -122,9 +130,7 @@ class AdmmConfig:
 
     def __post_init__(self) -> None:
         for name in ("nu", "rho"):
-            if not getattr(self, name) > 0:
-                raise InputError(f"{name} must be above 0; got {getattr(self, name)!r}.")
-            check_at_least(name, getattr(self, name), 0.0)
+            check_positive(name, getattr(self, name))
         check_between("over_relaxation", self.over_relaxation, 0.1, 1.9)
         check_choice("penalties", self.penalties, ("fixed", "balanced", "convergent"))
         check_choice("sweep", self.sweep, ("backward", "backward-forward"))
@@ -192,9 +198,7 @@ class PdadmmConfig:
 
     def __post_init__(self) -> None:
         for name in ("nu", "rho", "first_curvature"):
-            check_at_least(name, getattr(self, name), 0.0)
-            if not getattr(self, name) > 0:
-                raise InputError(f"{name} must be above 0; got {getattr(self, name)!r}.")
+            check_positive(name, getattr(self, name))
         for name in ("ridge", "init_std"):
             check_at_least(name, getattr(self, name), 0.0)
         check_choice("nodes", self.nodes, ("all", "train"))
@@ -245,9 +249,7 @@ class CommunityConfig:
 
     def __post_init__(self) -> None:
         for name in ("nu", "rho", "first_curvature"):
-            check_at_least(name, getattr(self, name), 0.0)
-            if not getattr(self, name) > 0:
-                raise InputError(f"{name} must be above 0; got {getattr(self, name)!r}.")
+            check_positive(name, getattr(self, name))
         check_at_least("ridge", self.ridge, 0.0)
         check_choice("nodes", self.nodes, ("all", "train"))
         check_choice("steps", self.steps, ("community", "joint"))

@@ -146,6 +146,22 @@ def test_full_disk_still_prints_the_outcome(tmp_path: Path) -> None:
             ["train", "--data", DATA, "--compare-adam", "--adam-seconds", "-1"],
             "adam_seconds must be at least",
         ),
+        (
+            ["train", "--data", DATA, "--solver", "admm", "--momentum", "0.5"],
+            "--momentum is an option of solver target",
+        ),
+        (
+            ["train", "--data", DATA, "--nu", "0.5"],
+            "--nu is an option of solver admm, pdadmm-g, community-admm",
+        ),
+        (
+            ["train", "--data", DATA, "--solver", "pdadmm-g", "--resync", "3"],
+            "--resync is an option of solver admm",
+        ),
+        (
+            ["train", "--data", DATA, "--solver", "admm", "--nu", "inf"],
+            "nu must be a finite number above 0; got inf",
+        ),
         (["predict", "--model", "nowhere", "--data", DATA], "does not exist"),
         (["predict", "--model", "nowhere"], "does not exist"),
         (["predict", "--model", "nowhere", "--device", "abacus"], "device must be"),

@@ -15,6 +15,7 @@ import typer
 from gfgnn.checks import InputError
 from gfgnn.cli import options as o
 from gfgnn.cli.errors import INTERRUPTED, ends_in_order
+from gfgnn.cli.solver_options import check_options
 from gfgnn.interrupts import held
 
 if TYPE_CHECKING:
@@ -120,7 +121,8 @@ def train_command(
         float | None, _option(ADMM, "Penalty of copies that differ (1; pdadmm-g 0.01; community-admm 0.001).")
     ] = None,
     penalties: Annotated[
-        str | None, _option(ADMM, "fixed; balanced: rho follows the residuals; convergent: rho is 4 nu.")
+        str | None,
+        _option(ADMM, "fixed; balanced: rho follows the residuals; convergent: rho is 4 nu or more."),
     ] = None,
     over_relaxation: Annotated[float | None, _option(ADMM, "1 for none, up to 1.9 (1).")] = None,
     sweep: Annotated[
@@ -189,6 +191,7 @@ def train_command(
         raise InputError("--tensorboard writes into the folder of the run: add --out DIR.")
     o.show_warnings_plainly()
     run = merge(config, given)
+    check_options(run.train.solver, given, compare_adam=run.compare_adam)
     if timeline and run.train.parts * run.train.stages == 1:
         raise InputError("--timeline draws the ranks of a grid: add --parts or --stages.")
     if run.train.profile and run.compare_adam:

@@ -3,15 +3,22 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 import torch
+from grids import run_open
 from problems import directed_weighted, synthetic
 
 from gfgnn.checks import InputError
+from gfgnn.comm.base import Communicator
+from gfgnn.comm.grid import make_grid
 from gfgnn.config import AdmmConfig, ModelConfig, TargetConfig, TrainConfig
 from gfgnn.graph.graph import Graph
+from gfgnn.model.build import build_model
 from gfgnn.result import Result
+from gfgnn.shards import make_shards, shard_problem
+from gfgnn.solver.admm.coupled import CoupledSolver
 from gfgnn.train import train
 
 COUPLED = TrainConfig(
@@ -62,3 +69,63 @@ def test_stages_wait() -> None:
         trained("gcn", synthetic(), stages=2, staleness=1)
     with pytest.raises(InputError, match="inside"):
         AdmmConfig(inside="adam")
+
+
+class Watched(CoupledSolver):
+    """Keeps what the boundary was before and after each of its updates."""
+
+    def __init__(self, config: AdmmConfig, iters: int) -> None:
+        super().__init__(config, iters)
+        self.found: list[dict[str, Any]] = []
+
+    def _from_above(self, problem, state, acts, rule):  # type: ignore[no-untyped-def]
+        old = replace(state.boundary)
+        messages = super()._from_above(problem, state, acts, rule)
+        if not problem.is_last:
+            c = state.fixed.masses[problem.span.stop - 1]
+            top = acts.top().clone()
+            self.found.append({"old": old, "new": replace(state.boundary), "top": top, "c": c})
+        return messages
+
+    def _send_down(self, problem, state, messages):  # type: ignore[no-untyped-def]
+        old = replace(state.boundary)
+        super()._send_down(problem, state, messages)
+        if not problem.is_first:
+            wanted = messages[problem.span.start - 1].clone()
+            self.found.append({"old": old, "new": replace(state.boundary), "wanted": wanted})
+
+
+def test_boundary_variables_are_those_of_the_formulas() -> None:
+    """``q = (nu F(p) + rho p_above + u) / (nu + rho)``, ``u += rho (p_above - q)``, and
+    ``nu (p - p_before - D) + rho (p - q) + u = 0`` in the stage above."""
+    graph = directed_weighted()
+    model = build_model(ModelConfig(family="gcn", layers=4, hidden=8), graph)
+    shards = make_shards(
+        model, graph, torch.zeros(graph.num_nodes, dtype=torch.int64), 1, dtype=torch.float64
+    )
+    nu, rho = 0.8, 0.3
+
+    def job(world: Communicator) -> tuple[list[dict[str, Any]], list[float]]:
+        with torch.inference_mode():
+            problem = shard_problem(model, shards[0], make_grid(world, 1, 2), (0, 2, 4), dtype=torch.float64)
+            solver = Watched(AdmmConfig(inside="target", nu=nu, rho=rho), 5)
+            state, primal = solver.init(problem, torch.Generator().manual_seed(0)), []
+            for _ in range(5):
+                state, info = solver.step(problem, state)
+                primal.append(info.extra["primal"])
+            solver.finish(problem, state)
+            return solver.found, primal
+
+    ((below, primal), (above, _)), left = run_open(2, job)
+    assert left == 0
+    assert len(below) == len(above) == 5
+    for one, two, apart in zip(below, above, primal, strict=True):
+        old, new, p = one["old"], one["new"], two["new"].p
+        u = torch.zeros_like(new.u) if old.u is None else old.u
+        torch.testing.assert_close(new.q, (nu * one["top"] + rho * p + u) / (nu + rho))
+        torch.testing.assert_close(new.u, u + rho * (p - new.q))
+        assert apart == pytest.approx(float((one["c"][:, None] * (p - new.q) ** 2).sum()) ** 0.5)
+        before, c = two["old"], two["old"].below
+        shift = torch.where(c > 0, 1 / c, 0.0)[:, None] * two["wanted"]
+        slope = nu * (p - before.p - shift) + rho * (p - before.q_below) + before.u_below
+        assert float(slope.abs().max()) < 1e-9 * float(p.abs().max())

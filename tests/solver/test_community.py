@@ -325,6 +325,41 @@ def test_other_tasks(graph: Callable[[], Graph]) -> None:
     assert held_out(p, state) > 0.5  # type: ignore[arg-type]
 
 
+@pytest.mark.parametrize("index", [0, 1])
+@pytest.mark.parametrize("ridge", [0.0, 30.0])
+def test_the_search_for_weights_judges_bias_and_ridge_too(ridge: float, index: int) -> None:
+    """tau is the first of its trials that lowers the whole Lagrangian by what the majoriser promises."""
+    p, config = make(layers=2, hidden=6), replace(CONFIG, ridge=ridge, first_curvature=1e-3)
+    _, state = started(p, config, steps=3)
+    state.z[index] = state.z[index] + 2.0 + randn_like(state.z[index])
+    state.curvature.clear()
+    before, old = lagrangian(p, state, config), dict(state.weights)
+    phases.update_weight(p, state, config, index)
+    tau = state.curvature[f"W{index}"]
+
+    def excess(times: float) -> float:
+        """How far a step of ``times / tau`` falls short of the majoriser; 0 or less where it does not."""
+        moved = {name: w + times * (state.weights[name] - w) for name, w in old.items()}
+        squares = sum(float((moved[name] - w).square().sum()) for name, w in old.items())
+        trial = replace(state, weights=moved, fit=dict(state.fit))
+        phases.refit(p, trial, index)
+        return lagrangian(p, trial, config) - before + squares * tau / times / 2
+
+    assert excess(1.0) <= 1e-9 * before
+    assert tau == config.first_curvature or excess(config.backtrack) > 0
+
+
+def test_the_dual_residual_is_over_the_rows_that_count() -> None:
+    p = make(layers=2, hidden=6)
+    for nodes in ("all", "train"):
+        solver, state = started(p, replace(CONFIG, nodes=nodes))
+        before = state.z[1]
+        state, info = solver.step(p, state)
+        rows = p.train_index if nodes == "train" else slice(None)
+        moved = float((state.z[1] - before)[rows].square().sum())
+        assert info.extra["dual"] == pytest.approx(CONFIG.rho * moved**0.5)
+
+
 def test_what_layers_fit_is_kept_exactly() -> None:
     p = make(layers=3, hidden=6)
     _, state = started(p, steps=15)

@@ -19,6 +19,7 @@ from gfgnn.model.blocks import activate
 from gfgnn.problem import Problem
 from gfgnn.solver.head import loss_sum
 from gfgnn.solver.pdadmm import PdadmmSolver, phases
+from gfgnn.solver.pdadmm import state as pdadmm_state
 from gfgnn.solver.pdadmm.measures import lagrangian
 from gfgnn.solver.pdadmm.state import PdadmmState
 from gfgnn.solver.pdadmm.updates import Grid, backtracked, copy_step, hidden_step, square, weight_step
@@ -283,3 +284,79 @@ def test_what_it_cannot_do(model: dict[str, Any], changes: dict[str, Any], messa
 def test_settings_check_themselves(wrong: dict[str, Any]) -> None:
     with pytest.raises(InputError, match=next(iter(wrong))):
         PdadmmConfig(**wrong)
+
+
+def test_a_ridge_is_part_of_the_step_of_the_weights() -> None:
+    """The step goes along the gradient of the Lagrangian, from the formula; and starting weights have the spread
+    that was asked for."""
+    p, config = make("sign", layers=2, hidden=6), replace(CONFIG, ridge=3.0, init_std=2.0)
+    _, state = started(p, config, steps=0)
+    weight, bias = state.layer(2)
+    assert float(state.weights["block0.weight"].std()) == pytest.approx(2.0, rel=0.2)
+    state.z[2] = state.z[2] + randn_like(state.z[2])
+    slope = config.nu * state.p[1].t() @ (state.p[1] @ weight + bias - state.z[2]) + 3.0 * weight
+    phases.update_weights(state, config)
+    step = weight - state.weights["block2.weight"]
+    torch.testing.assert_close(step / step.norm(), slope / slope.norm())
+
+
+def test_reported_residuals() -> None:
+    p = make("sign", layers=2, hidden=6)
+    solver, state = started(p, CONFIG)
+    before = dict(state.q)
+    state, info = solver.step(p, state)
+    moved = sum(square(state.q[index] - old) for index, old in before.items())
+    apart = sum(square(state.p[index] - q) for index, q in state.q.items())
+    assert info.extra["dual"] == pytest.approx(CONFIG.rho * moved**0.5)
+    assert info.extra["primal"] == pytest.approx(apart**0.5)
+
+
+def test_the_loss_takes_as_many_steps_as_asked() -> None:
+    p = make("sign", layers=2, hidden=6)
+    found = []
+    for steps in (1, 400):
+        _, state = started(p, replace(CONFIG, scores_steps=steps), steps=0)
+        phases.update_z(p, state, replace(CONFIG, scores_steps=steps))
+        found.append(state.z[2][state.labelled])
+    assert not torch.allclose(found[0], found[1], atol=1e-3)
+
+
+def test_growth_sets_penalties_back() -> None:
+    p, config = make("sign", layers=2, hidden=6, mlp_layers=4), replace(CONFIG, grow="2,4@4")
+    solver, state = started(p, config, steps=3)
+    state.nu = state.rho = 1.0
+    state, info = solver.step(p, state)
+    assert (info.extra["nu"], info.extra["rho"]) == (CONFIG.nu, CONFIG.rho)
+    assert len(state.losses) == 1
+
+
+def test_penalties_wait_for_a_second_stalled_loss() -> None:
+    p, config = make("sign", layers=2, hidden=6), replace(CONFIG, raise_penalties=True)
+    for losses, factor in (
+        ([5.0, 4.0, 3.0, 2.0], 1.0),
+        ([5.0, 4.0, 3.0, None], 1.0),
+        ([5.0, 4.0, None, None], 2.0),
+    ):
+        solver, state = started(p, config, steps=0)
+        now = loss_sum("multiclass", phases.network_scores(p, state), p.targets) / p.facts.num_train
+        state.losses = [now if x is None else now + x for x in losses]
+        solver.step(p, state)
+        assert (state.nu > CONFIG.nu) == (factor > 1), losses
+
+
+def test_rows_of_propagated_features_are_taken_some_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A unit vector for every labelled node at once would be an array of nodes times labels."""
+    p, widths = make("sign", layers=2), []
+    adjoint = type(p.inputs).adjoint
+
+    def watched(self: Any, r: Tensor) -> Tensor:
+        widths.append(r.size(1))
+        return adjoint(self, r)
+
+    monkeypatch.setattr(type(p.inputs), "adjoint", watched)
+    monkeypatch.setattr(pdadmm_state, "ROWS", 50)
+    index = torch.arange(p.y.size(0)).flip(0)[:120]
+    found = pdadmm_state.rows_of(p.inputs, index, p.y.size(0), p.dtype)
+    assert widths == [50, 50, 20]
+    table = p.inputs.matmul(torch.eye(p.inputs.fan_in, dtype=p.dtype))
+    torch.testing.assert_close(found.values, table[index])

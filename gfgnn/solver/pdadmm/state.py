@@ -11,6 +11,9 @@ from gfgnn.model.inputs import Inputs
 from gfgnn.problem import Problem
 from gfgnn.solver.state import Weights
 
+#: Rows of the propagated features that are taken at a time.
+ROWS = 256
+
 
 @dataclass(frozen=True, eq=False)
 class Table:
@@ -28,10 +31,16 @@ class Table:
 
 
 def rows_of(inputs: Inputs, index: Tensor, num_nodes: int, dtype: torch.dtype) -> Table:
-    """The rows ``index`` of T: ``T' E`` with unit vectors E, which never writes out the others."""
-    units = torch.zeros(num_nodes, index.numel(), dtype=dtype, device=index.device)
-    units[index, torch.arange(index.numel(), device=index.device)] = 1.0
-    return Table(inputs.adjoint(units).t().contiguous())
+    """The rows ``index`` of T: ``T' E`` with unit vectors E, which never writes out the others.
+
+    Some at a time: E has a number for every node and column, and labels may be as many as nodes.
+    """
+    found = []
+    for some in index.split(ROWS):
+        units = torch.zeros(num_nodes, some.numel(), dtype=dtype, device=index.device)
+        units[some, torch.arange(some.numel(), device=index.device)] = 1.0
+        found.append(inputs.adjoint(units).t())
+    return Table(torch.cat(found).contiguous())
 
 
 @dataclass(eq=False)
