@@ -2,7 +2,8 @@
 
     python benchmarks/iteration.py time [--threads 2] [--rounds 15]     in turn, in one process; ratios of each round
     python benchmarks/iteration.py memory [--threads 2]                 peak of a process for each
-    python benchmarks/iteration.py report                               the table, from results/iteration.jsonl
+    python benchmarks/iteration.py floor [--threads 2]                  counted work at the machine's ceilings
+    python benchmarks/iteration.py report                               the tables, from results/iteration.jsonl
 
 ogbn_arxiv, symmetrised, structure features, 3 layers, hidden 128. PyG's GCNConv gets the normalised adjacency as a CSR
 tensor of torch, its fastest way on a CPU, is not asked to normalise again, and has no dropout. Neither evaluates. Needs
@@ -19,7 +20,10 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from functools import reduce
+from operator import add
 from pathlib import Path
+from typing import Any
 
 import torch
 from common import HERE, append, commit, machine, read
@@ -30,7 +34,10 @@ from gfgnn.graph.operators import build_propagation
 from gfgnn.model.build import build_model
 from gfgnn.ops.memory import keep_freed_memory
 from gfgnn.ordering import order_of
+from gfgnn.plan.cost import block_costs
+from gfgnn.plan.plan import sizes_of
 from gfgnn.problem import prepare
+from gfgnn.profiling.ceilings import measure_ceilings
 from gfgnn.train import make_solver
 
 RESULTS = HERE / "results" / "iteration.jsonl"
@@ -126,6 +133,60 @@ def peak(data: str, threads: int, only: str) -> None:
     print(json.dumps({"before": before, "peak": _held()}))
 
 
+def floor(data: str, threads: int, results: Path) -> None:
+    """One profiled run, the work of an iteration as :mod:`gfgnn.plan.cost` counts it, and the ceilings right after."""
+    graph, step = load(data), "polar"
+    model = build_model(gfgnn.ModelConfig(family="gcn", layers=LAYERS, hidden=HIDDEN), graph)
+    config = gfgnn.TrainConfig(
+        iters=21, eval_every=21, threads=threads, profile=True, target=TargetConfig(step=step)
+    )
+    result = gfgnn.train(model, graph, config)
+    assert result.profile is not None
+    [profile] = result.profile["ranks"]
+    torch.set_num_threads(threads)
+    wide = measure_ceilings(torch.float64, torch.device("cpu"))["flops_per_second"]
+    work = reduce(add, block_costs(model, sizes_of(model, graph, 4), step))
+    # of each kind: bytes, flops, and flops that the machine could do in a second, solves being in float64
+    product = profile["flops_per_second"]
+    counted = {
+        "sparse product": (work.sparse_bytes + work.cached_bytes, work.sparse_flops, product),
+        "dense product": (0.0, work.dense_flops, product),
+        "Gram": (work.gram_bytes, work.gram_flops, product),
+        "solve": (0.0, work.solve_flops, wide),
+        "elementwise": (work.elementwise_bytes, 0.0, product),
+        "other": (0.0, 0.0, product),
+    }
+    measured = {kind: profile["kinds"][kind]["seconds"] for kind in counted}
+    line = {
+        "what": "floor", "data": data, "threads": threads, "counted": counted, "measured": measured,
+        "copy": profile["copy_bytes_per_second"], "seconds": profile["plain_seconds"],
+    }  # fmt: skip
+    append(results, line | _about())
+    show_floor(line)
+
+
+def show_floor(line: dict[str, Any]) -> None:
+    """By kind: counted work, what it would take at the ceilings (the longer of moving and computing), what it took."""
+    print("| kind | MB | GFLOP | at the ceilings, ms | measured, ms | ratio |")
+    print("|---|---|---|---|---|---|")
+    total = 0.0
+    for kind, (moved, flops, rate) in line["counted"].items():
+        least, taken = max(moved / line["copy"], flops / rate), line["measured"][kind]
+        total += least
+        ratio = f"{taken / least:.2f}" if least else ""
+        print(
+            f"| {kind} | {moved / 1e6:.0f} | {flops / 1e9:.2f} | {least * 1e3:.1f} | {taken * 1e3:.1f} | {ratio} |"
+        )
+    seconds = line["seconds"]
+    print(f"| iteration | | | {total * 1e3:.1f} | {seconds * 1e3:.1f} | {seconds / total:.2f} |")
+    _, _, product = line["counted"]["dense product"]
+    _, _, wide = line["counted"]["solve"]
+    print(
+        f"\n{line['threads']} thread(s); ceilings: copying {line['copy'] / 1e9:.1f} GB/s, products "
+        f"{product / 1e9:.1f} GFLOP/s in float32, {wide / 1e9:.1f} in float64."
+    )
+
+
 def _held() -> int:
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
 
@@ -135,7 +196,7 @@ def _about() -> dict[str, object]:
 
 
 def report(results: Path) -> None:
-    """The latest times of each number of threads, the latest peaks."""
+    """The latest times of each number of threads, the latest peaks, the latest floors."""
     lines = read(results)
     print("| | threads | ms, median | of PyG's, median (quartiles) | peak MB |")
     print("|---|---|---|---|---|")
@@ -150,13 +211,16 @@ def report(results: Path) -> None:
             shown = "" if held is None else f"{held['peak'] / 1e6:.0f}"
             median = 1000 * statistics.median(seconds)
             print(f"| {name} | {threads} | {median:.0f} | {middle:.2f} ({low:.2f} to {high:.2f}) | {shown} |")
+    for line in {(line["data"], line["threads"]): line for line in lines if line["what"] == "floor"}.values():
+        print()
+        show_floor(line)
 
 
 def main(arguments: list[str] | None = None) -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("command", choices=("time", "memory", "peak", "report"))
+    parser.add_argument("command", choices=("time", "memory", "peak", "floor", "report"))
     parser.add_argument("--data", default="ogbn_arxiv")
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--rounds", type=int, default=15)
@@ -167,6 +231,8 @@ def main(arguments: list[str] | None = None) -> None:
         compare(given.data, given.threads, given.rounds, given.results)
     elif given.command == "memory":
         memory(given.data, given.threads, given.results)
+    elif given.command == "floor":
+        floor(given.data, given.threads, given.results)
     elif given.command == "peak":
         peak(given.data, given.threads, given.only)
     report(given.results) if given.command in ("time", "report") else None

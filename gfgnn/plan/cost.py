@@ -2,7 +2,8 @@
 
 Follows the solver line by line (docs/solver.md, sections 3, 4, 9): N nodes, p = fan_in and d = out_channels
 of a block, k labelled rows, C classes. A *pass* is one reading or one writing of an array; work on vectors
-(biases, means of columns) is left out.
+(biases, means of columns) is left out. Settings that trade work for memory (``storage``, ``recompute``), Gram
+matrices that serve for several iterations and rows that weigh nothing are not counted.
 """
 
 from __future__ import annotations
@@ -49,10 +50,9 @@ def block_costs(model: Model, sizes: Sizes, step: str) -> tuple[BlockCost, ...]:
     first, *rest = model.blocks
     if not rest:
         return (count.single(first),)
-    collects = any(block.propagate == "initial" for block in rest)
-    costs = [count.encoder(first, collects), *map(count.hidden, rest[:-1]), count.head(rest[-1])]
-    if step == "sweep":  # the gauge looks at the last activations below the output
-        costs[-2] += count.passes(3, sizes.num_nodes * rest[-1].in_channels)
+    costs = [count.encoder(first), *map(count.hidden, rest[:-1]), count.head(rest[-1])]
+    if step == "sweep":  # the gauge takes the norm of the last activations below the output
+        costs[-2] += count.passes(1, sizes.num_nodes * rest[-1].in_channels)
     return tuple(costs)
 
 
@@ -79,21 +79,35 @@ class _Count:
         """``S h`` or ``S' q``."""
         return self.sparse(self.sizes.nnz, (self.sizes.num_nodes, self.sizes.num_nodes), width)
 
-    def passes(self, number: int, entries: int) -> BlockCost:
+    def passes(self, number: float, entries: int) -> BlockCost:
         return BlockCost(elementwise_bytes=number * entries * self.sizes.itemsize)
+
+    def gate(self, block: Block) -> BlockCost:
+        """Z is read and a bit of each entry written; on the way back the bits and the message are read, the message
+        is written."""
+        if block.activation == "identity":
+            return BlockCost()
+        return self.passes(3 + 2 / (8 * self.sizes.itemsize), self.sizes.num_nodes * block.out_channels)
+
+    def gram(self, rows: int, block: Block) -> BlockCost:
+        """Weighted second moments: a weighted copy of T, some rows at a time, times T; T times the weighted shifts;
+        with a bias the means of both."""
+        p, d, bias = block.fan_in, block.out_channels, block.bias
+        read = ((2 + bias) * p + bias * d) * rows * self.sizes.itemsize
+        return BlockCost(gram_flops=2 * rows * p * (p + d), gram_bytes=read)
 
     def single(self, block: Block) -> BlockCost:
         """Head and encoder in one: the residual is spread over all nodes and solved on the input system."""
         n, k, d = self.sizes.num_nodes, self.sizes.num_train, block.out_channels
         spread = self.passes(1, n * d) + self.passes(SCATTER_PASSES, k * d)
         return (
-            self.inputs_product(block) + self.passes(SCATTER_PASSES + 3 * block.bias + SCORE_PASSES, k * d)
+            self.inputs_product(block) + self.passes(SCATTER_PASSES + 2 + SCORE_PASSES + 2, k * d)
             + spread + self.cross(block) + self.input_solve(block)
             + self.passes(WEIGHT_PASSES[self.step], block.fan_in * d)
         )  # fmt: skip
 
-    def encoder(self, block: Block, collects: bool) -> BlockCost:
-        """Block 0; ``collects`` says whether it adds the messages for H_0 to the one from above."""
+    def encoder(self, block: Block) -> BlockCost:
+        """Block 0."""
         n, p, d = self.sizes.num_nodes, block.fan_in, block.out_channels
         acts = block.activation != "identity"
         forward = self.inputs_product(block) + self.passes(2 * block.bias + 2 * acts, n * d)
@@ -101,9 +115,9 @@ class _Count:
             forward += self.unit_spread(block, product=self.sizes.feature_nnz is None)
             if self.sizes.feature_nnz is not None:  # Z is there, and is rescaled instead of computed again
                 forward += self.passes(2, n * d)
-        message = self.passes(3 * collects + 3 * acts + 2 * (not self.polar), n * d)
         update = self.input_solve(block) * (2 if self.polar else 1) + self.whitening(p, d)
-        return forward + message + self.cross(block) + update + self.passes(WEIGHT_PASSES[self.step], p * d)
+        update += self.passes(WEIGHT_PASSES[self.step], p * d)
+        return forward + self.gate(block) + self.cross(block) + update
 
     def hidden(self, block: Block) -> BlockCost:
         n, p, d = self.sizes.num_nodes, block.fan_in, block.out_channels
@@ -112,13 +126,12 @@ class _Count:
         forward += self.passes(2 * block.bias + 2 * acts + 3 * skips, n * d)
         if self.polar:
             forward += self.unit_spread(block, product=True)
-        gate = self.passes(3 * acts + (3 * acts + 2) * skips, n * d)
-        moments = _dense(n, p, p + d) + self.passes(2 + block.bias, n * p) + self.passes(block.bias, n * d)
+        gate = self.gate(block) + self.passes(2 * (skips and block.skip != 1.0), n * d)
         solves = 2 if self.polar else 1
         update = BlockCost(solve_flops=p**3 / 3 + solves * 2 * p * p * d) + self.whitening(p, d)
         update += self.passes(WEIGHT_PASSES[self.step], p * d)
         down = _inverse(p, d) + _dense(n, d, p) + self.propagate_adjoint(block)
-        return forward + gate + moments + update + down + self.passes(3 * skips, n * d)
+        return forward + gate + self.gram(n, block) + update + down + self.passes(3 * skips, n * d)
 
     def head(self, block: Block) -> BlockCost:
         """The output block on its k labelled rows; its solve runs twice in the sweep step."""
@@ -132,20 +145,22 @@ class _Count:
             down = self.sparse(nnz, (n, k), c) + _dense(n, c, width)
         if block.propagate == "concat":
             forward += scatter + self.passes(4, k * width)
-            down += _dense(k, c, width) + scatter + self.passes(1, k * width)
-        scores = _dense(k, p, c) * 2 + self.passes(SCORE_PASSES + 5 * block.bias + 3, k * c)
-        moments = _dense(k, p, p + c) + self.passes(5 + block.bias, k * p)
+            down += _dense(k, c, width) + scatter
+        # what is wanted, and what is left of it, weighted and taken from each other
+        scores = _dense(k, p, c) * 2 + self.passes(SCORE_PASSES + 4 * block.bias + 7, k * c)
+        squares = self.passes(3, k * p)
         solves = 1 if self.polar else 2
         update = BlockCost(solve_flops=solves * (p**3 / 3 + 2 * p * p * c))
         update += self.passes(WEIGHT_PASSES[self.step], p * c)
-        return forward + scores + moments + update + _inverse(p, c) + down
+        return forward + scores + squares + self.gram(k, block) + update + _inverse(p, c) + down
 
     def unit_spread(self, block: Block, product: bool) -> BlockCost:
-        """The spread of Z on every so-many-th row, and the ``product`` that makes them if there is no Z."""
+        """The spread of Z on every so-many-th row, and the ``product`` that makes these if there is no Z."""
         n, d = self.sizes.num_nodes, block.out_channels
         rows = -(-n // max(1, n // SPREAD_ROWS))
         # to float64 (1 + 2 passes of this precision), squares, their sum and, with a bias, the plain sum
         spread = self.passes(11 if block.bias else 9, rows * d)
+        spread += self.passes(2, rows * (block.fan_in if product else d))  # the rows are picked
         return spread + _dense(rows, block.fan_in, d) if product else spread
 
     def whitening(self, p: int, d: int) -> BlockCost:
@@ -153,16 +168,17 @@ class _Count:
         return BlockCost(solve_flops=(EIGH + 2) * d**3 + 4 * p * d * d if self.polar else 0)
 
     def propagate(self, block: Block) -> BlockCost:
-        """T of a hidden block."""
+        """T of a hidden block; what is added to ``S h`` is added in the same pass."""
         entries = self.sizes.num_nodes * block.in_channels
-        extra = {"none": 0, "graph": 0, "initial": 5, "concat": 4}[block.propagate]
+        extra = {"none": 0, "graph": 0, "initial": 1, "concat": 4}[block.propagate]
         products = 0 if block.propagate == "none" else 1
         return self.gather(block.in_channels) * products + self.passes(extra, entries)
 
     def propagate_adjoint(self, block: Block) -> BlockCost:
-        """The message below a hidden block; H_0's share is scaled and added to those of the blocks above."""
+        """The message below a hidden block. H_0's share is scaled and added to those of the blocks above; the highest
+        one has nothing to be added to, and their sum is added once more, to the message for block 0."""
         entries = self.sizes.num_nodes * block.in_channels
-        extra = {"none": 0, "graph": 0, "initial": 7, "concat": 5}[block.propagate]
+        extra = {"none": 0, "graph": 0, "initial": 5, "concat": 1}[block.propagate]
         products = 0 if block.propagate == "none" else 1
         return self.gather(block.in_channels) * products + self.passes(extra, entries)
 
@@ -172,7 +188,7 @@ class _Count:
         if nnz is None:
             return _dense(n, block.fan_in, d)
         parts, hops = _parts_and_hops(block)
-        adds = self.passes(3 * (parts - 1), n * d)  # Horner's scheme
+        adds = self.passes(parts - 1, n * d)  # Horner's scheme, each sum in the pass of a product
         return self.sparse(nnz, (n, block.in_channels), d) * parts + self.gather(d) * hops + adds
 
     def inputs_adjoint(self, block: Block) -> BlockCost:

@@ -46,6 +46,8 @@ class BlockCost:
         sparse_bytes: moved by sparse products: matrix, gathered rows, result.
         cached_bytes: the same where the gathered rows come from an array small enough for a cache.
         dense_flops: of dense products over rows of nodes, 2 m k n for ``[m, k] @ [k, n]``.
+        gram_flops: of the weighted second moments of such rows.
+        gram_bytes: read and written by passes over these rows, to weigh and to average them.
         solve_flops: of matrices without a dimension N: factors, triangular solves, eigendecompositions.
         elementwise_bytes: read and written by passes over dense arrays.
     """
@@ -54,6 +56,8 @@ class BlockCost:
     sparse_bytes: float = 0.0
     cached_bytes: float = 0.0
     dense_flops: float = 0.0
+    gram_flops: float = 0.0
+    gram_bytes: float = 0.0
     solve_flops: float = 0.0
     elementwise_bytes: float = 0.0
 
@@ -66,12 +70,12 @@ class BlockCost:
     @property
     def flops(self) -> float:
         """Floating-point operations of all products and solves."""
-        return self.sparse_flops + self.dense_flops + self.solve_flops
+        return self.sparse_flops + self.dense_flops + self.gram_flops + self.solve_flops
 
     @property
     def bytes(self) -> float:
-        """Bytes moved by sparse products and elementwise passes."""
-        return self.sparse_bytes + self.cached_bytes + self.elementwise_bytes
+        """Bytes moved by sparse products and passes."""
+        return self.sparse_bytes + self.cached_bytes + self.gram_bytes + self.elementwise_bytes
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -85,7 +89,7 @@ class Rates:
     Attributes:
         sparse: bytes a second of sparse products.
         cached: the same where the dense factor fits into a cache.
-        dense: flops a second of dense products.
+        dense: flops a second of dense products, those of second moments included.
         solve: flops a second of triangular solves and their like.
         elementwise: bytes a second of elementwise passes.
         overhead: seconds that a block takes however small it is: a hundred calls of torch.
@@ -105,7 +109,7 @@ def seconds(cost: BlockCost, rates: Rates) -> float:
         rates.overhead
         + cost.sparse_bytes / rates.sparse
         + cost.cached_bytes / rates.cached
-        + cost.dense_flops / rates.dense
+        + (cost.dense_flops + cost.gram_flops) / rates.dense
         + cost.solve_flops / rates.solve
-        + cost.elementwise_bytes / rates.elementwise
+        + (cost.elementwise_bytes + cost.gram_bytes) / rates.elementwise
     )
