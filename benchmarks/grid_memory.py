@@ -1,6 +1,6 @@
 """Peak memory of ranks against its prediction.
 
-    python benchmarks/grid_memory.py run [--models gcn gcnii] [--grids 1x1 2x1 ...] [--kept]
+    python benchmarks/grid_memory.py run [--models gcn gcnii] [--grids 1x1 ...] [--kept] [--storage bf16] [--recompute]
     python benchmarks/grid_memory.py report
 
 arxiv with structure features, 8 layers, hidden 128, three iterations, one thread a rank; PxK means P parts by K
@@ -19,6 +19,7 @@ from typing import Any
 from common import HERE, append, commit, machine, read
 
 import gfgnn
+from gfgnn.config import TargetConfig
 from gfgnn.launch.grid import train_on_grid
 from gfgnn.model.build import build_model
 from gfgnn.plan.memory import PartMemory, rank_memory
@@ -29,9 +30,10 @@ RESULTS = HERE / "results" / "grid_memory.jsonl"
 GRIDS = ("1x1", "2x1", "4x1", "1x2", "1x4", "2x2")
 
 
-def run(models: list[str], grids: list[str], ways: list[bool]) -> None:
+def run(models: list[str], grids: list[str], ways: list[bool], target: TargetConfig) -> None:
     import torch
 
+    settings = {"storage": target.storage, "recompute": target.recompute}
     graph = gfgnn.load("ogbn_arxiv", features="structure", symmetrise=True)
     for family in models:
         model = build_model(gfgnn.ModelConfig(family=family, layers=8, hidden=128), graph)
@@ -39,7 +41,13 @@ def run(models: list[str], grids: list[str], ways: list[bool]) -> None:
             parts, stages = (int(number) for number in grid.split("x"))
             for lean in ways:
                 config = gfgnn.TrainConfig(
-                    iters=3, threads=1, parts=parts, stages=stages, staleness=int(stages > 1), lean=lean
+                    iters=3,
+                    threads=1,
+                    parts=parts,
+                    stages=stages,
+                    staleness=int(stages > 1),
+                    lean=lean,
+                    target=target,
                 )
                 plan = make_plan(model, graph, config)
                 shards = make_shards(
@@ -52,7 +60,7 @@ def run(models: list[str], grids: list[str], ways: list[bool]) -> None:
                 for rank in ranks:
                     memory = rank_memory(
                         model, plan.stages.bounds, rank["stage"], held[rank["part"]],
-                        staleness=config.staleness, itemsize=4,
+                        staleness=config.staleness, itemsize=4, **settings,
                     )  # fmt: skip
                     widest = max(memory.moments, key=lambda name: memory.moments[name])
                     rows.append(
@@ -61,7 +69,7 @@ def run(models: list[str], grids: list[str], ways: list[bool]) -> None:
                     )
                 line = {
                     "case": family, "label": grid, "lean": lean, "date": time.strftime("%Y-%m-%d %H:%M:%S"),
-                    "commit": commit(), "machine": machine(), "ranks": rows,
+                    "commit": commit(), "machine": machine(), "ranks": rows, **settings,
                 }  # fmt: skip
                 append(RESULTS, line)
                 print(_row(line), flush=True)
@@ -69,7 +77,8 @@ def run(models: list[str], grids: list[str], ways: list[bool]) -> None:
 
 def report() -> None:
     """The latest run of each grid."""
-    latest = {(line["case"], line["label"], line["lean"]): line for line in read(RESULTS)}
+    told = ("case", "label", "lean", "storage", "recompute")
+    latest = {tuple(line.get(name) or False for name in told): line for line in read(RESULTS)}
     print("| network | grid | freed memory | predicted MB | measured MB | measured / predicted, each rank |")
     print("|---|---|---|---|---|---|")
     for line in latest.values():
@@ -81,7 +90,10 @@ def _row(line: dict[str, Any]) -> str:
     measured, predicted = (max(rank[name] for rank in ranks) / 1e6 for name in ("measured", "predicted"))
     ratios = ", ".join(f"{rank['measured'] / rank['predicted']:.2f}" for rank in ranks)
     freed = "given back (`--lean`)" if line["lean"] else "kept"
-    return f"| {line['case']}, 8 layers | {line['label']} | {freed} | {predicted:.0f} | {measured:.0f} | {ratios} |"
+    kept = f", {line['storage']}" if line.get("storage") else ""
+    kept += ", recompute" if line.get("recompute") else ""
+    name = f"{line['case']}, 8 layers{kept}"
+    return f"| {name} | {line['label']} | {freed} | {predicted:.0f} | {measured:.0f} | {ratios} |"
 
 
 def main() -> None:
@@ -91,10 +103,13 @@ def main() -> None:
     runs.add_argument("--models", nargs="+", default=["gcn", "gcnii"])
     runs.add_argument("--kept", action="store_true", help="also without --lean")
     runs.add_argument("--grids", nargs="+", choices=GRIDS, default=list(GRIDS))
+    runs.add_argument("--storage", choices=("bf16", "fp16"))
+    runs.add_argument("--recompute", action="store_true")
     commands.add_parser("report")
     given = parser.parse_args()
     if given.command == "run":
-        run(given.models, given.grids, [True, False] if given.kept else [True])
+        target = TargetConfig(storage=given.storage, recompute=given.recompute)
+        run(given.models, given.grids, [True, False] if given.kept else [True], target)
     else:
         report()
 

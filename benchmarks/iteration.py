@@ -160,6 +160,7 @@ def floor(data: str, threads: int, results: Path) -> None:
     line = {
         "what": "floor", "data": data, "threads": threads, "counted": counted, "measured": measured,
         "copy": profile["copy_bytes_per_second"], "seconds": profile["plain_seconds"],
+        "sparse_once": profile["kinds"]["sparse product"]["bytes"],
     }  # fmt: skip
     append(results, line | _about())
     show_floor(line)
@@ -179,11 +180,16 @@ def show_floor(line: dict[str, Any]) -> None:
         )
     seconds = line["seconds"]
     print(f"| iteration | | | {total * 1e3:.1f} | {seconds * 1e3:.1f} | {seconds / total:.2f} |")
-    _, _, product = line["counted"]["dense product"]
+    gathered, _, product = line["counted"]["sparse product"]
     _, _, wide = line["counted"]["solve"]
     print(
         f"\n{line['threads']} thread(s); ceilings: copying {line['copy'] / 1e9:.1f} GB/s, products "
         f"{product / 1e9:.1f} GFLOP/s in float32, {wide / 1e9:.1f} in float64."
+    )
+    once = total - (gathered - line["sparse_once"]) / line["copy"]
+    print(
+        f"Sparse products gather a row for each non-zero; were each row read once, they would move "
+        f"{line['sparse_once'] / 1e6:.0f} MB, and an iteration take {once * 1e3:.1f} ms (ratio {seconds / once:.2f})."
     )
 
 

@@ -25,8 +25,8 @@ set-up               features and T of block 0; twice the encoder's Gram matrix;
 ===================  ===============================================================================================
 
 The peak is what is always held and the largest of the moments below it. It is what a run with ``lean`` reaches; without
-it the C library keeps freed blocks, finds no room for later ones between those still in use, and holds up to half as
-much again (docs/distributed.md has the figures).
+it the C library keeps freed blocks, finds no room for later ones between those still in use, and holds up to 1.6 times
+as much (docs/distributed.md has the figures).
 """
 
 from __future__ import annotations

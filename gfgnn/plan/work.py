@@ -83,8 +83,9 @@ class Rates:
     """How fast a machine works, by kind.
 
     The defaults were measured with one thread of a server CPU in float32, on ogbn_arxiv (169,343 nodes) at
-    width 128 with freed memory kept by the process as in training; ``cached`` on graphs of 2,000 to 20,000
-    nodes. Only their ratios matter to a split.
+    width 128 with compiled kernels, nodes in METIS order and freed memory kept by the process as in training
+    (``benchmarks/iteration.py floor``); ``cached`` and ``solve`` on graphs of 2,000 to 20,000 nodes. Only their ratios
+    matter to a split.
 
     Attributes:
         sparse: bytes a second of sparse products.
@@ -95,11 +96,11 @@ class Rates:
         overhead: seconds that a block takes however small it is: a hundred calls of torch.
     """
 
-    sparse: float = 10.7e9
+    sparse: float = 23e9
     cached: float = 35e9
-    dense: float = 105e9
+    dense: float = 76e9
     solve: float = 45e9
-    elementwise: float = 15e9
+    elementwise: float = 11e9
     overhead: float = 8e-4
 
 
