@@ -78,6 +78,11 @@ class Watched(CoupledSolver):
         super().__init__(config, iters)
         self.found: list[dict[str, Any]] = []
 
+    def _from_below(self, state):  # type: ignore[no-untyped-def]
+        rows = super()._from_below(state)
+        assert not rows or torch.equal(rows[0], state.boundary.p)  # works on its own copy
+        return rows
+
     def _from_above(self, problem, state, acts, rule):  # type: ignore[no-untyped-def]
         old = replace(state.boundary)
         messages = super()._from_above(problem, state, acts, rule)
@@ -129,3 +134,29 @@ def test_boundary_variables_are_those_of_the_formulas() -> None:
         shift = torch.where(c > 0, 1 / c, 0.0)[:, None] * two["wanted"]
         slope = nu * (p - before.p - shift) + rho * (p - before.q_below) + before.u_below
         assert float(slope.abs().max()) < 1e-9 * float(p.abs().max())
+
+
+def test_boundaries_start_again_where_the_safeguard_goes_back() -> None:
+    """From the activations of the network that it has gone back to."""
+    graph = directed_weighted()
+    model = build_model(ModelConfig(family="gcn", layers=4, hidden=8), graph)
+    shards = make_shards(
+        model, graph, torch.zeros(graph.num_nodes, dtype=torch.int64), 1, dtype=torch.float64
+    )
+
+    def job(world: Communicator) -> list[bool]:
+        with torch.inference_mode():
+            problem = shard_problem(model, shards[0], make_grid(world, 1, 2), (0, 2, 4), dtype=torch.float64)
+            solver = CoupledSolver(AdmmConfig(inside="target", rho=0.3), 8)
+            state, known = solver.init(problem, torch.Generator().manual_seed(0)), []
+            for iteration in range(8):
+                if iteration == 5:
+                    state.weights = {name: -40 * w for name, w in state.weights.items()}
+                state, _ = solver.step(problem, state)
+                known.append((state.boundary.q if problem.is_first else state.boundary.p) is not None)
+            solver.finish(problem, state)
+            return known
+
+    (below, above), left = run_open(2, job)
+    assert left == 0
+    assert below == above == [*[True] * 5, False, True, True]

@@ -326,7 +326,7 @@ def test_other_tasks(graph: Callable[[], Graph]) -> None:
 
 
 @pytest.mark.parametrize("index", [0, 1])
-@pytest.mark.parametrize("ridge", [0.0, 30.0])
+@pytest.mark.parametrize("ridge", [0.0, 3000.0])
 def test_the_search_for_weights_judges_bias_and_ridge_too(ridge: float, index: int) -> None:
     """tau is the first of its trials that lowers the whole Lagrangian by what the majoriser promises."""
     p, config = make(layers=2, hidden=6), replace(CONFIG, ridge=ridge, first_curvature=1e-3)
