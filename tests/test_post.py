@@ -22,7 +22,7 @@ from gfgnn.data import load, save_npz
 from gfgnn.graph.graph import Graph
 from gfgnn.metrics import score
 from gfgnn.post import ALPHAS, choose_alphas, correct_and_smooth
-from gfgnn.predict import predict
+from gfgnn.predict import predict, smoothed
 from gfgnn.train import train
 
 CS = CorrectAndSmoothConfig()
@@ -93,6 +93,19 @@ def test_multilabel_as_pyg_and_unknown_entries() -> None:
     config = replace(CS, corrections=0, scale=0.0)
     found = correct_and_smooth(multi.replace(y=unknown), z, config)
     torch.testing.assert_close(found, of_pyg(graph, z, config, guessed[graph.train_mask]))
+
+
+def test_predictions_of_multilabel_networks() -> None:
+    graph = load("synthetic:nodes=120,classes=3,features=6")
+    multi = graph.replace(y=torch.nn.functional.one_hot(graph.y, 3).float(), task="multilabel")
+    network = predict(
+        train(ModelConfig(family="gcn", layers=2, hidden=8), multi, TrainConfig(iters=2)), multi
+    )
+    found = smoothed(network, multi, CS)
+    assert found.probability is not None
+    assert found.prediction is not None
+    assert torch.equal(found.prediction, (found.probability > 0.5).long())
+    assert not torch.equal(found.probability, network.probability)
 
 
 def test_perfect_probabilities_are_no_division_by_zero() -> None:
