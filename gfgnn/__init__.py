@@ -20,6 +20,7 @@ if TYPE_CHECKING:
         AdamConfig,
         AdmmConfig,
         CommunityConfig,
+        CorrectAndSmoothConfig,
         ModelConfig,
         PdadmmConfig,
         TargetConfig,
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
     from gfgnn.graph.graph import Graph
     from gfgnn.model.build import Model, build_model
     from gfgnn.model.from_pyg import from_pyg
+    from gfgnn.post import correct_and_smooth
     from gfgnn.predict import Predictions, predict
     from gfgnn.result import Result
     from gfgnn.train import train
@@ -39,6 +41,7 @@ __all__ = [
     "AdamConfig",
     "AdmmConfig",
     "CommunityConfig",
+    "CorrectAndSmoothConfig",
     "Graph",
     "InputError",
     "Model",
@@ -50,6 +53,7 @@ __all__ = [
     "TrainConfig",
     "__version__",
     "build_model",
+    "correct_and_smooth",
     "draw_split",
     "fit",
     "from_pyg",
@@ -67,6 +71,7 @@ _HOME = {
     "AdamConfig": "gfgnn.config",
     "AdmmConfig": "gfgnn.config",
     "CommunityConfig": "gfgnn.config",
+    "CorrectAndSmoothConfig": "gfgnn.config",
     "Graph": "gfgnn.graph.graph",
     "InputError": "gfgnn.checks",
     "Model": "gfgnn.model.build",
@@ -77,6 +82,7 @@ _HOME = {
     "TargetConfig": "gfgnn.config",
     "TrainConfig": "gfgnn.config",
     "build_model": "gfgnn.model.build",
+    "correct_and_smooth": "gfgnn.post",
     "draw_split": "gfgnn.data",
     "fit": "gfgnn.fit",
     "from_pyg": "gfgnn.model.from_pyg",

@@ -24,6 +24,7 @@ SOLVERS = ("target", "admm", "pdadmm-g", "community-admm", "adam")
 BACKENDS = ("process", "thread")
 PARTITIONERS = ("auto", "pymetis", "metis", "ldg")
 ORDERS = ("auto", "none", "metis", "rcm")
+POSTS = ("none", "correct-and-smooth")
 
 MAX_SEED = 2**64 - 1  #: what a torch.Generator takes
 MAX_THREADS = 1024  #: far more of them end the process rather than the call
@@ -351,3 +352,28 @@ class TrainConfig:
 
     def to_dict(self) -> dict[str, Any]:
         return asdict(self)
+
+
+@dataclass(frozen=True, kw_only=True)
+class CorrectAndSmoothConfig:
+    """Settings of :func:`gfgnn.correct_and_smooth`.
+
+    The numbers are those published for an MLP on ogbn-arxiv, where they were found on validation (Huang et al. 2021).
+    """
+
+    corrections: int = 50  #: propagations of the errors
+    correction_alpha: float | Auto = 0.979  #: share of the neighbours; auto: chosen on validation labels
+    smoothings: int = 50  #: propagations of labels and corrected probabilities
+    smoothing_alpha: float | Auto = 0.756  #: share of the neighbours; auto: chosen on validation labels
+    scale: float | Auto = (
+        "auto"  #: of the correction; auto: each node's is as large as the mean training error
+    )
+
+    def __post_init__(self) -> None:
+        check_count("corrections", self.corrections, 0)
+        check_count("smoothings", self.smoothings, 0)
+        for name in ("correction_alpha", "smoothing_alpha"):
+            if getattr(self, name) != "auto":
+                check_between(name, getattr(self, name), 0.0, 1.0)
+        if self.scale != "auto":
+            check_at_least("scale", self.scale, 0.0)

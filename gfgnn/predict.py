@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import io
 import os
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
@@ -12,10 +12,12 @@ from torch import Tensor
 
 from gfgnn.checkpoint import atomic_write, check_same_graph, load_embedding_scores, load_model
 from gfgnn.checks import InputError, check_device
+from gfgnn.config import CorrectAndSmoothConfig
 from gfgnn.forward import forward
 from gfgnn.graph.fingerprint import fingerprint
 from gfgnn.graph.graph import Graph
 from gfgnn.model.build import Model
+from gfgnn.post import check_post, correct_and_smooth
 from gfgnn.problem import prepare
 from gfgnn.result import Result
 
@@ -105,10 +107,21 @@ def _predictions(model: Model, graph: Graph, scores: Tensor) -> Predictions:
     ids = torch.arange(graph.num_nodes) if graph.node_ids is None else graph.node_ids
     if model.task == "regression":
         return Predictions(node_id=ids, value=scores)
-    if model.task == "multilabel":
-        probability = torch.sigmoid(scores)
-        return Predictions(node_id=ids, prediction=(probability > 0.5).long(), probability=probability)
-    return Predictions(node_id=ids, prediction=scores.argmax(1), probability=torch.softmax(scores, 1))
+    probability = torch.sigmoid(scores) if model.task == "multilabel" else torch.softmax(scores, 1)
+    return Predictions(node_id=ids, prediction=_decided(model.task, probability), probability=probability)
+
+
+def _decided(task: str, probability: Tensor) -> Tensor:
+    """Labels ``[N, C]`` or classes ``[N]`` of probabilities ``[N, C]``."""
+    return (probability > 0.5).long() if task == "multilabel" else probability.argmax(1)
+
+
+def smoothed(predictions: Predictions, graph: Graph, config: CorrectAndSmoothConfig) -> Predictions:
+    """``predictions`` for ``graph`` after :func:`gfgnn.correct_and_smooth`, which says what labels it reads."""
+    check_post(graph, config)
+    assert predictions.probability is not None  # the graph's labels are of the network's task
+    probability = correct_and_smooth(graph, predictions.probability, config)
+    return replace(predictions, prediction=_decided(graph.task, probability), probability=probability)
 
 
 def check_fits(model: Model, graph: Graph) -> None:

@@ -47,6 +47,8 @@ class Result:
         plan: who did what on a grid.
         embedding_scores: ``[N, C]`` scores that the best iterate's embeddings give this graph's nodes, of solvers that
             have such (``admm``), trained on one device; else None. See :func:`gfgnn.predict`.
+        post: what ``gfgnn train --post`` made of the best iterate: ``method``, ``settings`` as used, ``val_accuracy``,
+            ``test_accuracy``, ``seconds``; JSON-ready. Else None.
     """
 
     model: Model
@@ -75,6 +77,7 @@ class Result:
     profile_spans: tuple[list[Any], ...] = ()
     plan: Plan | None = None
     embedding_scores: Tensor | None = None
+    post: dict[str, Any] | None = None
 
     def __repr__(self) -> str:
         config = self.model.config
@@ -130,6 +133,7 @@ class Result:
             "settings": self.settings,
             "notes": list(self.notes),
             **({} if self.profile is None else {"profile": self.profile}),
+            **({} if self.post is None else {"post": self.post}),
         }
 
     def _threads(self) -> int:

@@ -8,32 +8,41 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, is_dataclass
 from typing import Any, get_type_hints
 
-from gfgnn.checks import InputError, check_at_least, check_flag
-from gfgnn.config import ModelConfig, TrainConfig
+from gfgnn.checks import InputError, check_at_least, check_choice, check_flag
+from gfgnn.config import POSTS, CorrectAndSmoothConfig, ModelConfig, TrainConfig
 
 
 @dataclass(frozen=True, kw_only=True)
 class RunConfig:
-    """Everything that decides a run: data, model and training.
+    """Everything that decides a run: data, model, training and what follows it.
 
     Attributes:
         data: ``name`` and what else was given to :func:`gfgnn.data.load`.
         tune: search settings on validation accuracy first.
         compare_adam: train the same network with Adam afterwards, for ``adam_seconds`` at most.
+        post: ``none``, or ``correct-and-smooth``: what is done to the trained network's probabilities.
     """
 
     tune: bool = False
     compare_adam: bool = False
     adam_seconds: float | None = None
+    post: str = "none"
     data: dict[str, Any] = field(default_factory=dict)
     model: ModelConfig = field(default_factory=ModelConfig)
     train: TrainConfig = field(default_factory=TrainConfig)
+    correct_and_smooth: CorrectAndSmoothConfig = field(default_factory=CorrectAndSmoothConfig)
 
     def __post_init__(self) -> None:
         check_flag("tune", self.tune)
         check_flag("compare_adam", self.compare_adam)
         if self.adam_seconds is not None:
             check_at_least("adam_seconds", self.adam_seconds, 0)
+        check_choice("post", self.post, POSTS)
+        if self.post == "none" and self.correct_and_smooth != CorrectAndSmoothConfig():
+            raise InputError(
+                "corrections, smoothings, their alphas and the correction's scale are for --post correct-and-smooth; "
+                "give that, too."
+            )
         if not isinstance(self.data, Mapping):
             raise InputError(f"data must be a table, [data]; got {self.data!r}.")
 

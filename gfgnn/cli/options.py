@@ -15,6 +15,8 @@ import typer
 
 from gfgnn.checks import InputError
 
+POST = "After training"
+
 Data = Annotated[
     str | None,
     typer.Option(
@@ -49,6 +51,34 @@ Symmetrise = Annotated[
 MaxYear = Annotated[
     int | None, typer.Option(help="Keep nodes of that year or earlier.", rich_help_panel="Data")
 ]
+Post = Annotated[
+    str | None,
+    typer.Option(help="correct-and-smooth: carry training labels along the edges.", rich_help_panel=POST),
+]
+Corrections = Annotated[
+    int | None, typer.Option(help="Propagations of the errors (50).", rich_help_panel=POST)
+]
+CorrectionAlpha = Annotated[
+    str | None,
+    typer.Option(
+        help="Share of the neighbours, or auto: chosen on validation (0.979).", rich_help_panel=POST
+    ),
+]
+CorrectionScale = Annotated[
+    str | None,
+    typer.Option(
+        help="Factor of the correction, or auto: as large as the errors (auto).", rich_help_panel=POST
+    ),
+]
+Smoothings = Annotated[
+    int | None, typer.Option(help="Propagations of what is corrected (50).", rich_help_panel=POST)
+]
+SmoothingAlpha = Annotated[
+    str | None,
+    typer.Option(
+        help="Share of the neighbours, or auto: chosen on validation (0.756).", rich_help_panel=POST
+    ),
+]
 Json = Annotated[
     bool, typer.Option("--json", help="Print one JSON object as the last line of standard output.")
 ]
@@ -67,6 +97,23 @@ def number_or_auto(name: str, text: str | None) -> float | str | None:
         return float(text)
     except ValueError:
         raise InputError(f"--{name.replace('_', '-')} must be a number or auto; got {text!r}.") from None
+
+
+def correct_and_smooth(
+    corrections: int | None,
+    correction_alpha: str | None,
+    correction_scale: str | None,
+    smoothings: int | None,
+    smoothing_alpha: str | None,
+) -> dict[str, Any]:
+    """The settings of correct and smooth that were given."""
+    return given(
+        corrections=corrections,
+        correction_alpha=number_or_auto("correction_alpha", correction_alpha),
+        scale=number_or_auto("correction_scale", correction_scale),
+        smoothings=smoothings,
+        smoothing_alpha=number_or_auto("smoothing_alpha", smoothing_alpha),
+    )
 
 
 def load_graph(data: dict[str, Any]) -> Any:

@@ -28,6 +28,12 @@ def predict_command(
             "--transductive", help="By the embeddings of --solver admm or community-admm, for its own graph."
         ),
     ] = False,
+    post: o.Post = None,
+    corrections: o.Corrections = None,
+    correction_alpha: o.CorrectionAlpha = None,
+    correction_scale: o.CorrectionScale = None,
+    smoothings: o.Smoothings = None,
+    smoothing_alpha: o.SmoothingAlpha = None,
     out: Annotated[
         Path, typer.Option(help="File for node_id, prediction and probability (or value).")
     ] = Path("predictions.npz"),
@@ -36,15 +42,23 @@ def predict_command(
     o.show_warnings_plainly()
     from gfgnn.checkpoint import load_model
     from gfgnn.checks import check_device
-    from gfgnn.predict import predict
+    from gfgnn.config import CorrectAndSmoothConfig
+    from gfgnn.predict import predict, smoothed
+    from gfgnn.toml import RunConfig
 
     check_device(device)
+    settings = CorrectAndSmoothConfig(
+        **o.correct_and_smooth(corrections, correction_alpha, correction_scale, smoothings, smoothing_alpha)
+    )
+    run = RunConfig(post=post or "none", correct_and_smooth=settings)
     network = load_model(model)  # before the data, which may take long
     given = o.given(
         name=data, root=root, features=features, normalise=normalise, symmetrise=symmetrise, max_year=max_year
     )
     graph = o.load_graph({**_trained_on(model, everything=data is None), **given})
     predictions = predict(model if transductive else network, graph, device=device, transductive=transductive)
+    if run.post != "none":
+        predictions = smoothed(predictions, graph, settings)
     predictions.save(out)
     print(f"{predictions.node_id.numel():,} predictions for {graph.name} written to {out}")
 

@@ -23,7 +23,9 @@ def comparison(result: Result, adam: Result | None = None) -> str:
     rows = [
         ["solver", f"test {score}", f"val {score}", "best at", "iterations", "seconds to best", "seconds"]
     ]
-    rows += [_row(run) for run in (result, adam) if run is not None]
+    for run in (result, adam):
+        if run is not None:
+            rows += [_row(run), *([] if run.post is None else [_post_row(run.post)])]
     lines = [title, "", *align(rows)]
     if adam is not None:
         ratio = adam.seconds_to_best / result.seconds_to_best
@@ -71,6 +73,12 @@ def _row(result: Result) -> list[str]:
         f"{result.seconds_to_best:.2f}",
         f"{result.seconds:.2f}",
     ]
+
+
+def _post_row(post: dict[str, Any]) -> list[str]:
+    """What post-processing made of the line above."""
+    scores = [_score(post["test_accuracy"]), _score(post["val_accuracy"])]
+    return [f"  with {post['method']}", *scores, "", "", "", f"+{post['seconds']:.2f}"]
 
 
 def _score(value: float | None) -> str:

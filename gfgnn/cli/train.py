@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 import sys
+import time
 from contextlib import nullcontext
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -141,6 +143,12 @@ def train_command(
         bool | None, _option(ADAM, "Then train the same with Adam.", "--compare-adam")
     ] = None,
     adam_seconds: Annotated[float | None, _option(ADAM, "Limit of that comparison.")] = None,
+    post: o.Post = None,
+    corrections: o.Corrections = None,
+    correction_alpha: o.CorrectionAlpha = None,
+    correction_scale: o.CorrectionScale = None,
+    smoothings: o.Smoothings = None,
+    smoothing_alpha: o.SmoothingAlpha = None,
     config: Annotated[Path | None, _option(OUT, "TOML file; options go before what it says.")] = None,
     out: Annotated[Path | None, _option(OUT, "Folder for the results.")] = None,
     overwrite: Annotated[bool, _option(OUT, "Replace another run in that folder.", "--overwrite")] = False,
@@ -183,7 +191,10 @@ def train_command(
         "pdadmm": o.given(nu=nu, rho=rho),
         "community": o.given(nu=nu, rho=rho),
         "adam": o.given(lr=lr, weight_decay=weight_decay, dropout=dropout, batch_norm=batch_norm),
-        "run": o.given(tune=tune, compare_adam=compare_adam, adam_seconds=adam_seconds),
+        "run": o.given(tune=tune, compare_adam=compare_adam, adam_seconds=adam_seconds, post=post),
+        "correct_and_smooth": o.correct_and_smooth(
+            corrections, correction_alpha, correction_scale, smoothings, smoothing_alpha
+        ),
     }  # fmt: skip
     if timeline and out is None:
         raise InputError("--timeline draws into the folder of the run: add --out DIR.")
@@ -242,19 +253,24 @@ def merge(file: Path | None, given: dict[str, dict[str, Any]]) -> RunConfig:
         adam=replace(base.train.adam, **given["adam"]),
     )
     model = replace(base.model, **given["model"])
-    return replace(base, data={**base.data, **given["data"]}, model=model, train=train, **given["run"])
+    post = replace(base.correct_and_smooth, **given["correct_and_smooth"])
+    data = {**base.data, **given["data"]}
+    return replace(base, data=data, model=model, train=train, correct_and_smooth=post, **given["run"])
 
 
 def execute(run: RunConfig, folder: RunFolder | None) -> tuple[Result, Result | None]:
-    """Loads the data, trains, and compares if asked."""
+    """Loads the data, trains, and compares and post-processes if asked."""
     from gfgnn.model.build import build_model
     from gfgnn.planning import make_plan
+    from gfgnn.post import check_post
     from gfgnn.train import check_run
 
     graph = o.load_graph(run.data)
     model = build_model(run.model, graph)
     config = run.train
     check_run(model, graph, config)
+    if run.post != "none":
+        check_post(graph, run.correct_and_smooth)
     if run.tune:
         config = _tuned(model, graph, config)
     # Made before results of an earlier run go: a partition that does not fit must not cost them.
@@ -272,7 +288,35 @@ def execute(run: RunConfig, folder: RunFolder | None) -> tuple[Result, Result | 
                 result = replace(result, interrupted=True)
             except InputError as error:  # the comparison may fail, the outcome stays
                 print(f"warning: Adam could not be trained for comparison: {error}", file=sys.stderr)
+    if run.post != "none":
+        try:
+            result, adam = _post(result, run), None if adam is None else _post(adam, run)
+        except KeyboardInterrupt:
+            result = replace(result, interrupted=True)
+        except InputError as error:  # probabilities of a network that has diverged
+            print(f"warning: without {run.post}: {error}", file=sys.stderr)
     return result, adam
+
+
+def _post(result: Result, run: RunConfig) -> Result:
+    """``result`` with the scores after post-processing, on the whole graph: on a grid, rank 0 does it alone."""
+    from gfgnn.metrics import score
+    from gfgnn.post import choose_alphas, correct_and_smooth
+    from gfgnn.predict import predict
+
+    graph, started = result.graph, time.perf_counter()
+    probabilities = predict(result, graph).probability
+    assert probabilities is not None  # regressions are refused before training
+    settings = choose_alphas(graph, probabilities, run.correct_and_smooth)
+    smoothed = correct_and_smooth(graph, probabilities, settings)
+    scores = {}
+    for split, mask in (("val", graph.val_mask), ("test", graph.test_mask)):
+        value = score(graph.task, smoothed, graph.y, graph.labelled(mask))
+        scores[f"{split}_accuracy"] = None if math.isnan(value) else value
+    seconds = time.perf_counter() - started
+    return replace(
+        result, post={"method": run.post, "settings": asdict(settings), **scores, "seconds": seconds}
+    )
 
 
 def _tuned(model: Model, graph: Graph, config: TrainConfig) -> TrainConfig:
