@@ -16,6 +16,11 @@ from gfgnn.data.ogb.sets import SETS
 from gfgnn.data.ogb.tables import pieces, read_table
 
 
+@pytest.fixture(autouse=True)
+def _no_folder(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("GFGNN_DATA", raising=False)  # it may hold a file ogbn_arxiv.npz
+
+
 @pytest.mark.parametrize("name", SETS)
 def test_load_train_predict(name: str, tmp_path: Path) -> None:
     drawn = write_ogb(tmp_path, name)
@@ -184,3 +189,30 @@ def test_tables_are_read_in_pieces(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     assert [len(piece) for piece in pieces(path, np.int64)] == [5, 5, 5, 5, 3]
     assert np.array_equal(read_table(path, np.int64), rows)
     assert np.array_equal(read_table(path, np.float32, 23), rows)
+
+
+def test_conversion_is_done_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("GFGNN_CACHE", str(tmp_path / "cache"))
+    for name in SETS:
+        write_ogb(tmp_path, name)
+        first = load(name, tmp_path)
+        with monkeypatch.context() as patch:
+            patch.setattr("gfgnn.data.ogb.load.read_raw", None)  # whoever converts again would call it
+            second = load(name, tmp_path)
+            with pytest.raises(TypeError):
+                load(name, tmp_path, symmetrise=not SETS[name].mirrored)
+        assert second.notes == first.notes
+        assert torch.equal(second.edge_index, first.edge_index)
+        assert torch.equal(second.y.nan_to_num(), first.y.nan_to_num())
+    assert load("ogbn-arxiv", tmp_path, max_year=2014).num_nodes < 90
+
+
+def test_changed_files_are_read_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("GFGNN_CACHE", str(tmp_path / "cache"))
+    write_ogb(tmp_path, "ogbn-arxiv")
+    before = load("ogbn-arxiv", tmp_path)
+    write_csv(tmp_path / "ogbn_arxiv/raw/node-label.csv.gz", (before.y.numpy() + 1) % 3)
+    assert load("ogbn-arxiv", tmp_path).y.tolist() == ((before.y + 1) % 3).tolist()
+    chosen = before.train_mask.nonzero().ravel()[:7].numpy()
+    write_csv(tmp_path / "ogbn_arxiv/split/time/train.csv.gz", chosen)
+    assert int(load("ogbn-arxiv", tmp_path).train_mask.sum()) == 7
