@@ -36,9 +36,9 @@ DISK = {"pathlib", "tempfile", "shutil", "json", "csv", "pickle", "zipfile", "gz
 #: module: the only files that may import it
 ONLY = {
     "torch_geometric": ("data/pyg.py", "model/from_pyg/", "nn/"),
-    "ogb": ("data/ogb.py",),
+    "ogb": ("data/ogb/",),
     "torch.distributed": ("comm/torch.py",),
-    "pandas": ("data/ogb.py",),
+    "pandas": ("data/ogb/",),
 }
 #: imported inside functions only, because they take seconds
 LAZY = {"torch_geometric", "ogb", "pandas", "networkx", "matplotlib", "tensorboard", "pymetis", "metis"}

@@ -42,7 +42,9 @@ def predict_command(
     o.show_warnings_plainly()
     from gfgnn.checkpoint import load_model
     from gfgnn.checks import check_device
+    from gfgnn.cli.table import official_lines
     from gfgnn.config import CorrectAndSmoothConfig
+    from gfgnn.data.ogb import official_test
     from gfgnn.predict import predict, smoothed
     from gfgnn.toml import RunConfig
 
@@ -61,6 +63,9 @@ def predict_command(
         predictions = smoothed(predictions, graph, settings)
     predictions.save(out)
     print(f"{predictions.node_id.numel():,} predictions for {graph.name} written to {out}")
+    if predictions.prediction is not None and predictions.probability is not None:
+        for line in official_lines(official_test(graph, predictions.prediction, predictions.probability)):
+            print(line)
 
 
 def _trained_on(model: Path, *, everything: bool) -> dict[str, Any]:

@@ -37,6 +37,11 @@ def comparison(result: Result, adam: Result | None = None) -> str:
     return "\n".join(lines)
 
 
+def official_lines(scores: dict[str, float]) -> list[str]:
+    """What OGB's evaluator said, see :func:`gfgnn.data.ogb.official_test`, a line each."""
+    return [f"{name.replace('_', ' ')} {value:.4f} (OGB's evaluator)" for name, value in scores.items()]
+
+
 def ranks_table(result: Result) -> str:
     """A row for each rank of a grid: what it has, and what an iteration made it send and wait, in the mean.
 

@@ -41,7 +41,8 @@ def load(
     ``citeseer``                      NAME.npz in ``root``, in ``$GFGNN_DATA``, or shipped with the package
     ``some/file.npz``                 a file in the neutral format of datasets/README.md
     ``Planetoid:Cora``, ``Actor:``    ``torch_geometric.datasets.Planetoid(root, "Cora")`` and so on
-    ``ogbn-arxiv``                    OGB's raw files in ``root`` (or ``$GFGNN_DATA``), never downloaded
+    ``ogbn-arxiv``                    OGB's raw files in ``root`` (or ``$GFGNN_DATA``), never downloaded; also
+                                      products, proteins, mag, papers100M; see :func:`gfgnn.data.ogb.load_ogb`
     ``synthetic:nodes=1e5,classes=8`` a planted partition; see :class:`gfgnn.data.synthetic.SyntheticConfig`
     ================================= ============================================================================
 

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import gzip
 from pathlib import Path
 
 import numpy as np
 import pytest
-import torch
 
 from gfgnn import InputError, load
 from gfgnn.data import available, save_npz
@@ -138,37 +136,6 @@ def test_one_split_only(name: str) -> None:
 def test_pyg_dataset_by_name() -> None:
     graph = load("KarateClub:")
     assert (graph.num_nodes, graph.num_edges, graph.num_classes) == (34, 156, 4)
-
-
-def write(path: Path, text: str) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with gzip.open(path, "wt") as file:
-        file.write(text)
-
-
-def test_ogb_raw_files(tmp_path: Path) -> None:
-    folder = tmp_path / "ogbn_arxiv"
-    with pytest.raises(
-        InputError, match=r"missing are raw/edge\.csv\.gz, .*split/time/test\.csv\.gz.*downloads nothing"
-    ):
-        load("ogbn-arxiv", tmp_path)
-    write(folder / "raw/edge.csv.gz", "0,1\n2,1\n")
-    write(folder / "raw/node-feat.csv.gz", "0.5,1\n0.25,2\n-1,3\n")
-    write(folder / "raw/node-label.csv.gz", "0\n2\n1\n")
-    write(folder / "raw/node_year.csv.gz", "2010\n2015\n2011\n")
-    for part, node in (("train", 0), ("valid", 2), ("test", 1)):
-        write(folder / f"split/time/{part}.csv.gz", f"{node}\n")
-    graph = load("ogbn-arxiv", tmp_path)
-    assert graph.edge_index.tolist() == [[0, 2], [1, 1]]
-    assert graph.y.tolist() == [0, 2, 1]
-    assert graph.x is not None
-    assert torch.equal(graph.x, torch.tensor([[0.5, 1], [0.25, 2], [-1, 3]]))
-    assert graph.val_mask.tolist() == [False, False, True]
-    assert graph.directed
-    assert not load("ogbn_arxiv", tmp_path, symmetrise=True).directed
-    assert load("ogbn-arxiv", tmp_path, max_year=2012).num_nodes == 2
-    with pytest.raises(InputError, match="ogbn-mag is not supported"):
-        load("ogbn-mag", tmp_path)
 
 
 PUBLISHED = {
