@@ -16,6 +16,8 @@ from weakref import WeakValueDictionary
 import torch
 from torch import Tensor
 
+from gfgnn.ops.memory import is_lean
+
 _here = threading.local()
 
 
@@ -33,13 +35,18 @@ class Arena:
 
     @contextmanager
     def active(self) -> Iterator[None]:
-        """Makes :func:`empty` and :func:`recycle` of this thread work on this arena."""
+        """Makes :func:`empty` and :func:`recycle` of this thread work on this arena.
+
+        Afterwards nothing is kept where memory is to be given back at once (``lean``).
+        """
         before = getattr(_here, "arena", None)
         _here.arena = self
         try:
             yield
         finally:
             _here.arena = before
+            if is_lean():
+                self._free.clear()
 
     def take(self, rows: int, columns: int, dtype: torch.dtype) -> Tensor:
         """An array ``[rows, columns]`` with anything in it."""

@@ -6,6 +6,8 @@ import ctypes
 import sys
 
 _M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD, _M_MMAP_MAX = -1, -3, -4
+#: What was last asked for in this process.
+_asked = {"lean": False}
 _NEVER = -1  #: a size that never trims; any other is at most 2 GB
 
 
@@ -21,6 +23,7 @@ def keep_freed_memory(*, large: bool = True) -> bool:
     Args:
         large: also blocks above 32 MB; not needed where :class:`gfgnn.ops.arena.Arena` keeps these.
     """
+    _asked["lean"] = False
     if not sys.platform.startswith("linux"):
         return False
     try:
@@ -36,6 +39,7 @@ def return_freed_memory() -> bool:
 
     A process then holds what it uses and no more; iterations take a third longer (docs/distributed.md).
     """
+    _asked["lean"] = True
     if not sys.platform.startswith("linux"):
         return False
     try:
@@ -45,6 +49,11 @@ def return_freed_memory() -> bool:
         return all(libc.mallopt(name, value) for name, value in limits)
     except (AttributeError, OSError):  # another C library
         return False
+
+
+def is_lean() -> bool:
+    """Whether :func:`return_freed_memory` was the last of the two to be called."""
+    return _asked["lean"]
 
 
 def release_freed_memory() -> bool:

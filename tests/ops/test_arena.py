@@ -4,11 +4,19 @@ from __future__ import annotations
 
 import threading
 
+import pytest
 import torch
 
+from gfgnn.ops import arena as module
 from gfgnn.ops.arena import Arena, empty, product, recycle
 
 LIKE = torch.zeros(1)
+
+
+@pytest.fixture(autouse=True)
+def _not_lean(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever other tests of this process have asked for."""
+    monkeypatch.setattr(module, "is_lean", lambda: False)
 
 
 def test_what_is_recycled_is_given_out_again() -> None:
@@ -65,3 +73,12 @@ def test_poison_shows_a_use_after_recycling() -> None:
         a = product(torch.ones(2, 2), torch.ones(2, 2))
         recycle(a)
         assert a.isnan().all()
+
+
+def test_where_memory_is_given_back_nothing_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "is_lean", lambda: True)
+    arena = Arena()
+    with arena.active():
+        recycle(empty(2, 2, LIKE))  # type: ignore[arg-type]
+        assert arena.nbytes == 16
+    assert arena.nbytes == 0

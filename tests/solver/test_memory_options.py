@@ -13,6 +13,7 @@ from torch import Tensor
 
 from gfgnn.checks import InputError
 from gfgnn.config import ModelConfig, TargetConfig, TrainConfig
+from gfgnn.ops import arena as arenas
 from gfgnn.ops.arena import Arena
 from gfgnn.solver import target as module
 from gfgnn.solver.refresh import checkpoints, refresh
@@ -126,8 +127,11 @@ def test_rows_far_from_labels_are_skipped(family: str, step: str, monkeypatch: p
 @steps
 @pytest.mark.parametrize("settings", [{}, {"recompute": True}, {"storage": "bf16"}, {"sampled_dropout": 0.2}])
 @pytest.mark.parametrize("family", FAMILIES)
-def test_no_array_is_used_after_it_was_recycled(family: str, settings: dict[str, Any], step: str) -> None:
+def test_no_array_is_used_after_it_was_recycled(
+    family: str, settings: dict[str, Any], step: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Every recycled array is filled with NaN; the same bits come out as with no arena. None piles up."""
+    monkeypatch.setattr(arenas, "is_lean", lambda: False)
     p = make(family, directed_weighted(), layers=5)
     results, held = [], []
     for arena in (Arena(poison=True), None):
