@@ -25,7 +25,7 @@ def load_ogb(name: str, root: Path, *, symmetrise: bool | None = None) -> tuple[
     """Reads ``root/ogbn_arxiv`` (or another of :data:`gfgnn.data.ogb.SETS`) as OGB unpacks it.
 
     The graph is kept in the cache folder under the names, sizes and times of the raw files, and the next load maps it:
-    pages are read as they are used.
+    pages are read as they are used. What was made of files that have changed since stays there until it is removed.
 
     Returns:
         The graph, and the year of every node ``[N]`` where the data have it. ``symmetrise`` None mirrors edges where
