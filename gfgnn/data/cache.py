@@ -8,7 +8,7 @@ import os
 import shutil
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import numpy as np
@@ -75,6 +75,23 @@ def cached_arrays(name: str, key: str, make: Callable[[], dict[str, np.ndarray]]
         return _mapped(folder)
     except (OSError, ValueError):
         return arrays
+
+
+@contextlib.contextmanager
+def work_folder(name: str) -> Iterator[Path]:
+    """A folder for large files while ``NAME`` is made: in the cache, or where the system has such if that is not to be.
+
+    It is removed at the end; arrays mapped from its files stay valid.
+    """
+    try:
+        cache_folder().mkdir(parents=True, exist_ok=True)
+        made = tempfile.mkdtemp(dir=cache_folder(), prefix=f".{name}-work.", suffix=".tmp")
+    except OSError:
+        made = tempfile.mkdtemp(prefix=f".{name}-work.", suffix=".tmp")
+    try:
+        yield Path(made)
+    finally:
+        shutil.rmtree(made, ignore_errors=True)
 
 
 def _mapped(folder: Path) -> dict[str, np.ndarray]:

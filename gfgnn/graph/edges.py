@@ -100,7 +100,7 @@ def clean_edges(
         )
         notes.append(f"symmetrised: {before:,} stored edges became {key.size:,}")
     edges = np.stack([key % num_nodes, key // num_nodes]) if key.size else np.zeros((2, 0), np.int64)
-    directed = not symmetrise and not _is_symmetric(key, weight, num_nodes)
+    directed = not symmetrise and not is_symmetric(key, weight, num_nodes)
     return CleanEdges(edges, weight, directed, tuple(notes), bool(num_loops or num_duplicates))
 
 
@@ -167,7 +167,8 @@ def _merge(
     return key[first], total
 
 
-def _is_symmetric(key: NDArray[np.int64], weight: NDArray[np.float64] | None, num_nodes: int) -> bool:
+def is_symmetric(key: NDArray[np.int64], weight: NDArray[np.float64] | None, num_nodes: int) -> bool:
+    """Whether the edges of ascending keys ``target * N + source``, with their weights, are those of the transpose."""
     mirrored = transpose_keys(key, num_nodes)
     order = np.argsort(mirrored, kind="stable")
     if not np.array_equal(mirrored[order], key):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from itertools import zip_longest
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +14,7 @@ from numpy.typing import NDArray
 from gfgnn.checks import InputError
 from gfgnn.data.npz import cast, read_arrays
 from gfgnn.data.ogb.mag import read_mag
-from gfgnn.data.ogb.tables import pieces, read_table
+from gfgnn.data.ogb.tables import PIECE, pieces, read_table
 from gfgnn.graph.edges import check_edge_index
 
 #: edge features of ogbn-proteins, and so features of its nodes
@@ -20,16 +22,15 @@ PROTEIN_FEATURES = 8
 
 
 def read_raw(name: str, raw: Path, symmetrise: bool) -> tuple[dict[str, Any], NDArray[np.int64] | None]:
-    """Edges, features and labels of data set ``name`` from its folder ``raw``, and years ``[N]`` where known."""
+    """Edges, features and labels of data set ``name`` from its folder ``raw``, and years ``[N]`` where known.
+
+    In place of ``edge_index`` there may be ``edges``, an iterator of pieces ``[k, 2]``, to be mirrored as asked for.
+    """
     if name == "ogbn-mag":
         return read_mag(raw, symmetrise)
     if name == "ogbn-papers100M":
-        arguments, year = _read_binary(raw)
-    elif name == "ogbn-proteins":
-        arguments, year = _read_proteins(raw), None
-    else:
-        arguments, year = _read_csv(raw)
-    return arguments | {"symmetrise": symmetrise}, year
+        return _read_binary(raw)
+    return (_read_proteins(raw), None) if name == "ogbn-proteins" else _read_csv(raw)
 
 
 def _read_csv(raw: Path) -> tuple[dict[str, Any], NDArray[np.int64] | None]:
@@ -37,7 +38,7 @@ def _read_csv(raw: Path) -> tuple[dict[str, Any], NDArray[np.int64] | None]:
     nodes = len(y)
     year = raw / "node_year.csv.gz"
     return {
-        "edge_index": _edges(raw),
+        "edges": _edges(raw),
         "num_nodes": nodes,
         "x": torch.from_numpy(read_table(raw / "node-feat.csv.gz", np.float32, nodes)),
         "y": y,
@@ -47,42 +48,35 @@ def _read_csv(raw: Path) -> tuple[dict[str, Any], NDArray[np.int64] | None]:
 def _read_proteins(raw: Path) -> dict[str, Any]:
     """As in OGB's own examples a protein's features are the mean of those of its edges, zeros where it has none."""
     y = read_table(raw / "node-label.csv.gz", np.float64)
-    edge_index = _edges(raw)
     return {
-        "edge_index": edge_index,
+        "edges": _edges(raw),
         "num_nodes": len(y),
-        "x": torch.from_numpy(_mean_of_edges(raw / "edge-feat.csv.gz", edge_index, len(y))),
+        "x": torch.from_numpy(_mean_of_edges(raw, len(y))),
         "y": y,
         "task": "multilabel",
     }
 
 
-def _edges(raw: Path) -> NDArray[np.int64]:
-    """``[2, E]``; OGB writes E beside the edges."""
+def _edges(raw: Path, size: int | None = None) -> Iterator[NDArray[np.int64]]:
+    """Pieces ``[k, 2]``; OGB writes the number of edges beside them."""
     count = raw / "num-edge-list.csv.gz"
     rows = int(read_table(count, np.int64)[0, 0]) if count.is_file() else None
-    return read_table(raw / "edge.csv.gz", np.int64, rows).T
+    return pieces(raw / "edge.csv.gz", np.int64, rows, size)
 
 
-def _mean_of_edges(path: Path, edge_index: NDArray[np.int64], num_nodes: int) -> NDArray[np.float32]:
-    """``[N, 8]``: the mean of the rows of ``path``, one for each edge, over the edges that end or begin at a node."""
-    check_edge_index(edge_index, num_nodes)
-    total = np.zeros((num_nodes, PROTEIN_FEATURES))
-    begin = 0
-    for piece in pieces(path, np.float64):
-        ends = edge_index[:, begin : begin + len(piece)]
-        begin += len(piece)
-        if piece.shape[1] != PROTEIN_FEATURES or begin > edge_index.shape[1]:
-            break
-        for node in ends:
+def _mean_of_edges(raw: Path, num_nodes: int) -> NDArray[np.float32]:
+    """``[N, 8]``: the mean of the features of the edges that end or begin at a node."""
+    path, size = raw / "edge-feat.csv.gz", PIECE // PROTEIN_FEATURES
+    total, degree = np.zeros((num_nodes, PROTEIN_FEATURES)), np.zeros(num_nodes, np.int64)
+    for edges, values in zip_longest(_edges(raw, size), pieces(path, np.float64, size=size)):
+        if edges is None or values is None or values.shape != (len(edges), PROTEIN_FEATURES):
+            raise InputError(
+                f"{path} must have {PROTEIN_FEATURES} numbers for each row of edge.csv.gz beside it."
+            )
+        for node in check_edge_index(edges.T, num_nodes):
+            degree += np.bincount(node, minlength=num_nodes)
             for column in range(PROTEIN_FEATURES):
-                total[:, column] += np.bincount(node, piece[:, column], num_nodes)
-    if piece.shape[1] != PROTEIN_FEATURES or begin != edge_index.shape[1]:
-        raise InputError(
-            f"{path} must have {PROTEIN_FEATURES} numbers for each of {edge_index.shape[1]:,} edges; got "
-            f"{piece.shape[1]} and {begin:,} rows or more."
-        )
-    degree = np.bincount(edge_index.ravel(), minlength=num_nodes)
+                total[:, column] += np.bincount(node, values[:, column], num_nodes)
     return (total / np.maximum(degree, 1)[:, None]).astype(np.float32)
 
 
@@ -97,8 +91,15 @@ def _read_binary(raw: Path) -> tuple[dict[str, Any], NDArray[np.int64] | None]:
     x = cast(arrays, "node_feat", np.float32)
     year = cast(arrays, "node_year", np.int64).ravel() if "node_year" in arrays else None
     return {
-        "edge_index": arrays["edge_index"],
+        "edges": _columns(arrays["edge_index"]),
         "num_nodes": len(x),
         "x": torch.from_numpy(x),
         "y": cast(labels, "node_label", np.float64),
     }, year
+
+
+def _columns(edge_index: NDArray[np.integer]) -> Iterator[NDArray[np.integer]]:
+    """``[2, E]`` in pieces ``[k, 2]``."""
+    if edge_index.ndim != 2:
+        raise InputError(f"edge_index must have shape [2, E]; got {list(edge_index.shape)}.")
+    return (edge_index[:, at : at + PIECE].T for at in range(0, edge_index.shape[1], PIECE))

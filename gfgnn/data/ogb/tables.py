@@ -14,8 +14,8 @@ from numpy.typing import NDArray
 
 from gfgnn.checks import InputError
 
-#: numbers in a piece: 32 MB of float64, whatever the number of columns
-PIECE = 1 << 22
+#: numbers in a piece: 16 MB of float64, whatever the number of columns
+PIECE = 1 << 21
 
 
 def read_table(path: Path, kind: type[np.generic], rows: int | None = None) -> NDArray[Any]:
@@ -23,26 +23,42 @@ def read_table(path: Path, kind: type[np.generic], rows: int | None = None) -> N
 
     Args:
         rows: how many the file must have; memory is then that of the table and one piece, else of two tables.
-
-    Raises:
-        InputError: the file cannot be read, or has another number of rows.
     """
     if rows is None:
         return np.concatenate(list(pieces(path, kind)))
     table, filled = np.empty((0, 0), kind), 0
-    for piece in pieces(path, kind):
+    for piece in pieces(path, kind, rows):
         if filled == 0:
             table = np.empty((rows, piece.shape[1]), kind)
-        if filled + len(piece) <= rows:
-            table[filled : filled + len(piece)] = piece
+        table[filled : filled + len(piece)] = piece
         filled += len(piece)
-    if filled != rows:
-        raise InputError(f"{path} has {filled:,} rows; {rows:,} are expected by the files beside it.")
     return table
 
 
-def pieces(path: Path, kind: type[np.generic]) -> Iterator[NDArray[Any]]:
-    """Consecutive rows ``[k, columns]``; on a terminal a bar shows how much of the file is read."""
+def pieces(
+    path: Path, kind: type[np.generic], rows: int | None = None, size: int | None = None
+) -> Iterator[NDArray[Any]]:
+    """Consecutive rows ``[k, columns]``; on a terminal a bar shows how much of the file is read.
+
+    Args:
+        rows: how many there must be in all.
+        size: k, of all pieces but the last; None for pieces of :data:`PIECE` numbers.
+
+    Raises:
+        InputError: the file cannot be read, or has another number of rows.
+    """
+    total = 0
+    for piece in _parsed(path, kind, size):
+        total += len(piece)
+        if rows is not None and total > rows:
+            break
+        yield piece
+    if rows is not None and total != rows:
+        count = f"{total:,}" if total < rows else "more"
+        raise InputError(f"{path} must have {rows:,} rows, as the files beside it say; it has {count}.")
+
+
+def _parsed(path: Path, kind: type[np.generic], size: int | None) -> Iterator[NDArray[Any]]:
     import pandas
     from rich.console import Console
     from rich.progress import wrap_file
@@ -58,7 +74,8 @@ def pieces(path: Path, kind: type[np.generic]) -> Iterator[NDArray[Any]]:
             gzip.open(watched) as text,
         ):  # fmt: skip
             width = text.peek(1 << 16).split(b"\n", 1)[0].count(b",") + 1
-            for frame in pandas.read_csv(text, header=None, dtype=kind, chunksize=max(1, PIECE // width)):
+            chunk = max(1, PIECE // width) if size is None else size
+            for frame in pandas.read_csv(text, header=None, dtype=kind, chunksize=chunk):
                 yield frame.to_numpy()
     except (OSError, EOFError, ValueError, OverflowError, zlib.error) as error:
         raise InputError(f"{path} cannot be read as OGB's gzipped CSV: {error}") from error
