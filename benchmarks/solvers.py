@@ -16,6 +16,7 @@ from __future__ import annotations
 import argparse
 import gc
 import statistics
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -86,9 +87,12 @@ def held_by_a_layer(solver: str, graph: gfgnn.Graph) -> tuple[float, int]:
 
 
 def alive() -> int:
-    """Bytes of all tensors that Python knows, each storage once."""
-    tensors = [t for t in gc.get_objects() if isinstance(t, torch.Tensor) and t.layout == torch.strided]
-    storages = {t.untyped_storage().data_ptr(): t.untyped_storage().nbytes() for t in tensors}
+    """Bytes of all tensors that Python knows, each storage once; those without memory of their own hold nothing."""
+    storages: dict[int, int] = {}
+    for t in gc.get_objects():
+        if type(t) is torch.Tensor and t.layout == torch.strided:
+            with suppress(RuntimeError):
+                storages[t.untyped_storage().data_ptr()] = t.untyped_storage().nbytes()
     return sum(storages.values())
 
 
