@@ -11,7 +11,7 @@ _asked = {"lean": False}
 _NEVER = -1  #: a size that never trims; any other is at most 2 GB
 
 
-def keep_freed_memory(*, large: bool = True) -> bool:
+def keep_freed_memory() -> bool:
     """Tells the C library to keep freed memory for the next allocation; returns whether it could.
 
     glibc gives every block above 32 MB back to the system when it is freed and gets zeroed pages for the next one. An
@@ -19,17 +19,13 @@ def keep_freed_memory(*, large: bool = True) -> bool:
     of its time in page faults (arxiv, width 128: scaling the rows took 48 ms, and 16 ms with freed blocks kept).
     The cost: memory freed during training is not returned before the process ends, and blocks of many sizes leave
     holes.
-
-    Args:
-        large: also blocks above 32 MB; not needed where :class:`gfgnn.ops.arena.Arena` keeps these.
     """
     _asked["lean"] = False
     if not sys.platform.startswith("linux"):
         return False
     try:
         libc = ctypes.CDLL(None)
-        limits = ((_M_MMAP_MAX, 0),) if large else ((_M_MMAP_MAX, 1 << 16), (_M_MMAP_THRESHOLD, 1 << 25))
-        return all(libc.mallopt(name, value) for name, value in (*limits, (_M_TRIM_THRESHOLD, _NEVER)))
+        return bool(libc.mallopt(_M_MMAP_MAX, 0) and libc.mallopt(_M_TRIM_THRESHOLD, _NEVER))
     except (AttributeError, OSError):  # another C library
         return False
 
