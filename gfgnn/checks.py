@@ -6,6 +6,7 @@ right. ``assert`` is kept for the package's own invariants.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection
 from math import inf
 from numbers import Integral, Real
@@ -38,6 +39,23 @@ def check_flag(name: str, value: object) -> None:
     """Raises :class:`InputError` unless ``value`` is True or False."""
     if not isinstance(value, bool):
         raise InputError(f"{name} must be true or false; got {value!r}.")
+
+
+#: bytes of the units that memory is stated in
+UNITS = {"": 1, "B": 1} | {
+    f"{letter}{kind}": base**power
+    for power, letter in enumerate("KMGT", start=1)
+    for kind, base in (("B", 1000), ("", 1000), ("iB", 1024))
+}
+
+
+def check_bytes(name: str, value: object) -> int:
+    """Bytes of ``value``, such as ``16GB`` (decimal) or ``12GiB``; :class:`InputError` where it is no such thing."""
+    found = re.fullmatch(r"\s*(\d+(?:\.\d*)?)\s*([A-Za-z]*)\s*", str(value))
+    unit = None if found is None else {u.lower(): size for u, size in UNITS.items()}.get(found[2].lower())
+    if found is None or unit is None or float(found[1]) == 0:
+        raise InputError(f"{name} must be an amount of memory, such as 16GB or 900MiB; got {value!r}.")
+    return int(float(found[1]) * unit)
 
 
 def check_device(device: str) -> None:

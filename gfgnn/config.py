@@ -10,6 +10,7 @@ from gfgnn.checks import (
     InputError,
     check_at_least,
     check_between,
+    check_bytes,
     check_choice,
     check_count,
     check_flag,
@@ -304,6 +305,10 @@ class TrainConfig:
     port: int = 0  #: where local ranks meet; 0: any that is free
     order: str = "auto"  #: of nodes in memory: auto | none (as given) | metis | rcm
     lean: bool = False  #: give freed memory back at once: peaks as predicted, iterations a third slower
+    memory_limit: str | None = (
+        None  #: such as 16GB: settings that keep to it are chosen, or it is said beforehand what would
+    )
+    out_of_core: bool = False  #: parts train one after the other in this process, the others are on the disk
     timeline: bool = False  #: record when each rank waits for what
     profile: bool = False  #: record what every second iteration spends its time on; these take longer
     target: TargetConfig = field(default_factory=TargetConfig)
@@ -339,6 +344,10 @@ class TrainConfig:
         check_flag("timeline", self.timeline)
         check_flag("profile", self.profile)
         check_flag("lean", self.lean)
+        check_flag("out_of_core", self.out_of_core)
+        if self.memory_limit is not None:
+            check_bytes("memory_limit", self.memory_limit)
+        self._check_out_of_core()
         if self.staleness and self.stages == 1:
             raise InputError(
                 f"staleness is {self.staleness}, but there is one stage; it needs 2 stages or more."
@@ -349,6 +358,20 @@ class TrainConfig:
             )
         if self.partition is not None and self.parts == 1:
             raise InputError(f"partition is {self.partition!r}, but there is one part; give parts, too.")
+
+    def _check_out_of_core(self) -> None:
+        if self.out_of_core and (self.stages > 1 or self.device != "cpu"):
+            raise InputError(
+                f"out_of_core trains parts of the graph on the CPU; got {self.stages} stages on {self.device}. Use one "
+                "stage and device cpu."
+            )
+        if self.out_of_core and self.parts == 1 and self.memory_limit is None:
+            raise InputError("out_of_core needs parts, 2 or more, or a memory_limit that says how many.")
+        if self.memory_limit is not None and not self.out_of_core and self.parts * self.stages > 1:
+            raise InputError(
+                f"memory_limit is for one process; {self.parts} parts x {self.stages} stages start as many. Use "
+                "out_of_core, which trains parts one after the other, or leave it out."
+            )
 
     def to_dict(self) -> dict[str, Any]:
         return asdict(self)

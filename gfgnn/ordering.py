@@ -19,12 +19,14 @@ _found: WeakKeyDictionary[Graph, dict[str, Order]] = WeakKeyDictionary()
 def order_of(graph: Graph, config: TrainConfig) -> Order:
     """The order that ``config`` asks for, from memory or the cache on disk where it has been found before.
 
-    ``auto`` leaves graphs on other devices than the CPU as they are: what an order is worth was measured there only.
+    ``auto`` leaves graphs on other devices than the CPU as they are: what an order is worth was measured there only;
+    and where parts take turns, which are to need little memory.
 
     Raises:
         InputError: ``metis`` was asked for and cannot be used.
     """
-    method = "none" if config.order == "auto" and config.device != "cpu" else config.order
+    asis = config.device != "cpu" or config.out_of_core
+    method = "none" if config.order == "auto" and asis else config.order
     known = _found.setdefault(graph, {})
     if method not in known:
         known[method] = node_order(graph, method, _from_disk)

@@ -1,18 +1,94 @@
-"""The plan that a training configuration leads to."""
+"""The plan that a training configuration leads to, and the settings that keep it within a memory limit."""
 
 from __future__ import annotations
 
-from gfgnn.checks import InputError
+from dataclasses import dataclass, replace
+
+import torch
+
+from gfgnn.checks import InputError, check_bytes
 from gfgnn.config import TrainConfig
 from gfgnn.graph.graph import Graph
 from gfgnn.graph.partition import Partition, check_partition, partition_nodes
 from gfgnn.model.build import Model
 from gfgnn.model.wiring import is_chain
+from gfgnn.ops.memory import page_out, release_freed_memory, resident_bytes
 from gfgnn.plan.layers import check_stages, parse_bounds
+from gfgnn.plan.limit import Needs, Settings, choose, mega
+from gfgnn.plan.memory import BASE, tensor_bytes
 from gfgnn.plan.plan import Plan, node_work, sizes_of
 from gfgnn.plan.stages import plan_stages
 from gfgnn.problem import facts_of
 from gfgnn.solver.auto import resolve
+
+#: Bytes for each stored edge while nodes are put in another order.
+_REORDERING = 64
+
+
+@dataclass(frozen=True, kw_only=True)
+class Fit:
+    """A training configuration that keeps to a memory limit.
+
+    Attributes:
+        config: with whatever had to be chosen for it.
+        limit: allowed, in bytes.
+        peak: predicted, in bytes.
+        words: what was chosen, as options of the command line.
+    """
+
+    config: TrainConfig
+    limit: int
+    peak: int
+    words: str
+
+    def describe(self) -> str:
+        """In one line."""
+        return f"memory: {self.words}; predicted peak {mega(self.peak)}, limit {mega(self.limit)}"
+
+
+def fit_memory(model: Model, graph: Graph, config: TrainConfig) -> Fit | None:
+    """The settings with which a run keeps to ``config.memory_limit``; None where there is no limit.
+
+    What the process has in use already, the graph and the libraries, is measured; the rest is predicted.
+
+    Raises:
+        InputError: nothing fits (the message says what would), or memory is not predicted for solver or network.
+    """
+    if config.memory_limit is None:
+        return None
+    if config.solver != "target" or not is_chain(model.blocks):
+        what = "networks with branches" if config.solver == "target" else f"solver {config.solver}"
+        raise InputError(
+            f"memory_limit is {config.memory_limit}, but memory is predicted for solver target and for networks whose "
+            f"blocks follow each other, not for {what}; leave it out."
+        )
+    limit, target = check_bytes("memory_limit", config.memory_limit), config.target
+    asked = Settings(lean=config.lean, recompute=target.recompute, storage=target.storage, parts=config.parts)
+    needs = _needs(model, graph, config)
+    chosen = choose(limit, needs, asked, out_of_core=config.out_of_core)
+    use = chosen.settings
+    changed = replace(
+        config,
+        lean=use.lean,
+        parts=use.parts,
+        target=replace(target, recompute=use.recompute, storage=use.storage),
+    )
+    if changed.order == "auto" and needs.held + _REORDERING * graph.num_edges > limit:
+        changed = replace(changed, order="none")
+    return Fit(config=changed, limit=limit, peak=chosen.peak, words=use.words())
+
+
+def _needs(model: Model, graph: Graph, config: TrainConfig) -> Needs:
+    assert graph.x is not None
+    release_freed_memory()
+    page_out([graph.edge_index, graph.x] if graph.x.layout == torch.strided else [graph.edge_index])
+    return Needs(
+        model=model,
+        sizes=sizes_of(model, graph, 8 if config.dtype == "float64" else 4),
+        symmetric=not graph.directed and model.operators[0].norm in ("sym", "none"),
+        feature_bytes=tensor_bytes(graph.x),
+        held=resident_bytes() or BASE,
+    )
 
 
 def check_grid(model: Model, graph: Graph, config: TrainConfig) -> None:

@@ -15,6 +15,7 @@ from gfgnn.config import TrainConfig
 from gfgnn.graph.graph import Graph
 from gfgnn.model.build import Model
 from gfgnn.plan.plan import Plan
+from gfgnn.planning import Fit
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -45,6 +46,7 @@ class Result:
         profile_spans: the labelled stretches of each rank's first recorded iterations, for
             :func:`gfgnn.profiling.trace.profile_trace`.
         plan: who did what on a grid.
+        fit: the memory limit, what was chosen to keep to it, and the predicted peak; None without a limit.
         embedding_scores: ``[N, C]`` scores that the best iterate's embeddings give this graph's nodes, of solvers that
             have such (``admm``), trained on one device; else None. See :func:`gfgnn.predict`.
         post: what ``gfgnn train --post`` made of the best iterate: ``method``, ``settings`` as used, ``val_accuracy``,
@@ -76,6 +78,7 @@ class Result:
     profile: dict[str, Any] | None = None
     profile_spans: tuple[list[Any], ...] = ()
     plan: Plan | None = None
+    fit: Fit | None = None
     embedding_scores: Tensor | None = None
     post: dict[str, Any] | None = None
 
@@ -121,6 +124,15 @@ class Result:
             "seconds_per_iteration": self.seconds_per_iteration,
             "setup_seconds": self.setup_seconds,
             "peak_rss_bytes": self.peak_rss_bytes,
+            **(
+                {}
+                if self.fit is None
+                else {
+                    "memory_limit_bytes": self.fit.limit,
+                    "predicted_peak_bytes": self.fit.peak,
+                    "memory_settings": self.fit.words,
+                }
+            ),
             "parts": config.parts,
             "stages": config.stages,
             "staleness": config.staleness,

@@ -23,7 +23,7 @@ from gfgnn.model.wiring import is_chain
 from gfgnn.ops.memory import keep_freed_memory, return_freed_memory
 from gfgnn.ordering import order_of
 from gfgnn.plan.plan import Plan
-from gfgnn.planning import check_grid, make_plan
+from gfgnn.planning import Fit, check_grid, fit_memory, make_plan
 from gfgnn.problem import prepare
 from gfgnn.result import Result, peak_rss_bytes
 from gfgnn.solver.base import Solver
@@ -38,6 +38,7 @@ def train(
     on_plan: Callable[[Plan], None] | None = None,
     plan: Plan | None = None,
     folder: Path | None = None,
+    fit: Fit | None = None,
 ) -> Result:
     """Trains a network and returns the iterate that was best on the validation nodes.
 
@@ -49,6 +50,9 @@ def train(
     With ``config.parts`` or ``config.stages`` above 1 the work is split over as many ranks: local processes that
     this call starts and ends, or the processes that torchrun started, each of which must then make this call (all but
     rank 0 may use :func:`gfgnn.launch.grid.serve` instead, which needs no graph).
+
+    With ``config.out_of_core`` the parts take turns in this process, and what the others hold is on the disk; the
+    result is that of a grid of as many parts. ``config.memory_limit`` has settings chosen that keep to it.
 
     Nodes may be stored in another order than that of ``graph`` (``config.order``), which is found once for a graph and
     counted as set-up; everything that comes back is in the graph's own order, and the same up to rounding. Only Adam's
@@ -62,21 +66,24 @@ def train(
         on_plan: receives the plan of a grid before training begins.
         plan: who does what on a grid; None makes one.
         folder: where the ranks of a grid log; None for a temporary one that is kept only if a rank fails.
+        fit: the settings that keep to the memory limit; None chooses them (:func:`gfgnn.planning.fit_memory`).
 
     Raises:
         InputError: nothing to train on (no features, no labelled training node, one class only), a device that
-            is not there, or a grid that does not fit graph, network or processes.
+            is not there, a grid that does not fit graph, network or processes, or a run that does not fit the limit.
         gfgnn.launch.failure.RankFailure: a rank of the grid was killed, hung or raised.
     """
     config = config or TrainConfig()
-    if config.lean:
-        return_freed_memory()
-    else:
-        keep_freed_memory()
     check_trainable(graph)
     if isinstance(model, ModelConfig):
         model = build_model(model, graph)
     check_run(model, graph, config)
+    if fit := fit or fit_memory(model, graph, config):
+        config = fit.config
+    if config.lean or config.out_of_core:
+        return_freed_memory()
+    else:
+        keep_freed_memory()
     solver = make_solver(config, model)
     if config.parts * config.stages > 1:
         from gfgnn.launch.grid import train_on_grid
@@ -90,7 +97,7 @@ def train(
         )
         outcome.notes[:0] = notes
         profiles = [rank.pop("profile") for rank in ranks]
-        return _result(model, graph, config, outcome, profiles, ranks, plan)
+        return _result(model, graph, config, outcome, profiles, ranks, plan, fit)
     # mode=False leaves an inference mode that the caller may be in: a differentiating solver cannot use it.
     with _threads(config.threads), torch.inference_mode(not getattr(solver, "differentiates", False)):
         order, spent, notes = _order(graph, config)
@@ -105,7 +112,7 @@ def train(
         run.train()
     # what has been trained is given back, whenever Ctrl-C comes
     with held() as interrupts, _threads(config.threads):
-        result = _result(model, graph, config, run.outcome(), [run.profile()])
+        result = _result(model, graph, config, run.outcome(), [run.profile()], fit=fit)
     return replace(result, interrupted=True) if interrupts else result
 
 
@@ -126,7 +133,11 @@ def check_run(model: Model, graph: Graph, config: TrainConfig) -> None:
         from gfgnn.launch.run import check_port
 
         check_grid(model, graph, config)
-        if config.backend == "process" and not under_torchrun():
+        if config.out_of_core and under_torchrun():
+            raise InputError(
+                "out_of_core trains parts one after the other in one process; start it without torchrun."
+            )
+        if config.backend == "process" and not config.out_of_core and not under_torchrun():
             check_port(config.port)
 
 
@@ -203,6 +214,7 @@ def _result(
     profiles: list[dict[str, Any] | None],
     ranks: list[dict] | None = None,
     plan: Plan | None = None,
+    fit: Fit | None = None,
 ) -> Result:
     best, last = outcome.best, outcome.last
     found = [profile for profile in profiles if profile is not None]
@@ -234,6 +246,7 @@ def _result(
         profile={"ranks": found} if found else None,
         profile_spans=spans,
         plan=plan,
+        fit=fit,
         embedding_scores=None if outcome.embedding_scores is None else outcome.embedding_scores.clone(),
     )
 

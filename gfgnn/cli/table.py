@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from gfgnn.curves import LABELS, SCORES
+from gfgnn.plan.limit import mega
 from gfgnn.result import Result
 
 #: purposes of an iteration's messages; those between stages also make ranks wait, as does what they agree on
@@ -40,6 +41,14 @@ def comparison(result: Result, adam: Result | None = None) -> str:
 def official_lines(scores: dict[str, float]) -> list[str]:
     """What OGB's evaluator said, see :func:`gfgnn.data.ogb.official_test`, a line each."""
     return [f"{name.replace('_', ' ')} {value:.4f} (OGB's evaluator)" for name, value in scores.items()]
+
+
+def memory_line(result: Result) -> str:
+    """The highest memory use of the process beside its limit and what was predicted."""
+    fit = result.fit
+    assert fit is not None
+    peak = mega(result.peak_rss_bytes)
+    return f"peak memory {peak}; limit {mega(fit.limit)}, predicted {mega(fit.peak)} ({fit.words})"
 
 
 def ranks_table(result: Result) -> str:

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from gfgnn.model.build import Model
     from gfgnn.output import RunFolder
     from gfgnn.plan.plan import Plan
+    from gfgnn.planning import Fit
     from gfgnn.result import Result
     from gfgnn.toml import RunConfig
 
@@ -91,6 +92,14 @@ def train_command(
     ] = None,
     lean: Annotated[
         bool | None, _option(TRAIN, "Give freed memory back at once: less memory, a third slower.", "--lean")
+    ] = None,
+    memory_limit: Annotated[
+        str | None,
+        _option(TRAIN, "Such as 16GB: choose settings that keep to it, or say beforehand what would."),
+    ] = None,
+    out_of_core: Annotated[
+        bool | None,
+        _option(GRID, "Train parts one after the other, the others on the disk.", "--out-of-core"),
     ] = None,
     timeline: Annotated[
         bool | None, _option(GRID, "Draw when each rank waits; needs --out.", "--timeline")
@@ -177,7 +186,8 @@ def train_command(
             solver=solver, iters=iters, seed=seed, threads=threads, device=device, dtype=dtype, patience=patience,
             max_seconds=max_seconds, eval_every=eval_every, parts=parts, stages=stages, stage_bounds=stage_bounds,
             staleness=staleness, partition=partition, partitioner=partitioner, backend=backend, timeout=timeout,
-            port=port, timeline=timeline, lean=lean, order=order, profile=profile,
+            port=port, timeline=timeline, lean=lean, order=order, profile=profile, memory_limit=memory_limit,
+            out_of_core=out_of_core,
         ),
         "target": o.given(
             step=step, node_weights=node_weights, storage=storage, recompute=recompute, gram_every=gram_every,
@@ -208,6 +218,10 @@ def train_command(
     if run.train.profile and run.compare_adam:
         raise InputError(
             "--profile makes iterations longer, so that --compare-adam would compare wrong seconds; use one of them."
+        )
+    if run.compare_adam and (run.train.memory_limit is not None or run.train.out_of_core):
+        raise InputError(
+            "--compare-adam trains on one device and knows no --memory-limit and no --out-of-core; use one of them."
         )
     from gfgnn.launch.environment import under_torchrun
 
@@ -262,7 +276,7 @@ def merge(file: Path | None, given: dict[str, dict[str, Any]]) -> RunConfig:
 def execute(run: RunConfig, folder: RunFolder | None) -> tuple[Result, Result | None]:
     """Loads the data, trains, and compares and post-processes if asked."""
     from gfgnn.model.build import build_model
-    from gfgnn.planning import make_plan
+    from gfgnn.planning import fit_memory, make_plan
     from gfgnn.post import check_post
     from gfgnn.train import check_run
 
@@ -274,10 +288,13 @@ def execute(run: RunConfig, folder: RunFolder | None) -> tuple[Result, Result | 
         check_post(graph, run.correct_and_smooth)
     if run.tune:
         config = _tuned(model, graph, config)
-    # Made before results of an earlier run go: a partition that does not fit must not cost them.
+    # Made before results of an earlier run go: a partition or a limit that does not fit must not cost them.
+    if fit := fit_memory(model, graph, config):
+        config = fit.config
+        print(fit.describe(), file=sys.stderr)
     plan = make_plan(model, graph, config) if config.parts * config.stages > 1 else None
     with folder if folder is not None else nullcontext():
-        result, adam = _train(model, graph, config, folder, plan), None
+        result, adam = _train(model, graph, config, folder, plan, fit), None
         if run.compare_adam and config.solver != "adam" and not result.interrupted:
             # Patience and iterations are the solver's own: those of the block solver would cut Adam short.
             other = replace(
@@ -332,7 +349,12 @@ def _tuned(model: Model, graph: Graph, config: TrainConfig) -> TrainConfig:
 
 
 def _train(
-    model: Model, graph: Graph, config: TrainConfig, folder: RunFolder | None, plan: Plan | None = None
+    model: Model,
+    graph: Graph,
+    config: TrainConfig,
+    folder: RunFolder | None,
+    plan: Plan | None = None,
+    fit: Fit | None = None,
 ) -> Result:
     from gfgnn.cli.progress import TrainingProgress
     from gfgnn.output import LOGS_FOLDER
@@ -351,7 +373,9 @@ def _train(
             print(plan.describe(), file=sys.stderr)
 
         logs = None if folder is None else folder.path / LOGS_FOLDER
-        return train(model, graph, config, on_iteration=on_iteration, on_plan=on_plan, plan=plan, folder=logs)
+        return train(
+            model, graph, config, on_iteration=on_iteration, on_plan=on_plan, plan=plan, folder=logs, fit=fit
+        )
 
 
 def one_device(config: TrainConfig) -> TrainConfig:
@@ -393,11 +417,13 @@ def report(
 
         print(json.dumps(jsonable(summarise(result, adam) | official)))
         return
-    from gfgnn.cli.table import comparison, official_lines, ranks_table
+    from gfgnn.cli.table import comparison, memory_line, official_lines, ranks_table
 
     print(comparison(result, adam))
     for line in official_lines(official):
         print(line)
+    if result.fit is not None:
+        print(memory_line(result))
     if result.ranks:
         print(f"\n{ranks_table(result)}\n")
     if result.profile is not None:

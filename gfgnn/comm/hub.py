@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from typing import NamedTuple
 
 from torch import Tensor
@@ -37,6 +39,10 @@ class Hub:
         self._left: dict[tuple, set[int]] = {}
         self._error: BaseException | None = None
 
+    def working(self) -> AbstractContextManager[None]:
+        """What a rank does its work in."""
+        return nullcontext()
+
     def check(self, what: str) -> None:
         """Raises :class:`CommError` if a rank has failed; ``what`` is the operation this would have been."""
         if self._error is not None:
@@ -50,30 +56,37 @@ class Hub:
                 self._messages.setdefault(slot.group, {})[slot] = message
             self._condition.notify_all()
 
-    def take(self, slot: Slot, seconds: float, timeout: float, what: str) -> Tensor:
-        """Waits up to ``seconds`` for a message and takes it; ``timeout`` is what the user had set, for the error.
+    def take(self, slots: Sequence[Slot], seconds: float, timeout: float, what: str) -> list[Tensor]:
+        """Waits up to ``seconds`` for messages and takes them; ``timeout`` is what the user had set, for the error.
 
         Raises:
-            CommError: a rank failed, the sender has closed the group, or the time is over; the last fails all ranks.
+            CommError: a rank failed, a sender has closed the group, or the time is over; the last fails all ranks.
         """
 
+        def there(slot: Slot) -> bool:
+            return slot in self._messages.get(slot.group, ())
+
+        def gone() -> Slot | None:
+            return next((s for s in slots if not there(s) and s.source in self._left.get(s.group, ())), None)
+
         def ready() -> bool:
-            left = self._left.get(slot.group, ())
-            return (
-                self._error is not None or slot in self._messages.get(slot.group, ()) or slot.source in left
-            )
+            return self._error is not None or all(map(there, slots)) or gone() is not None
 
         with self._condition:
-            in_time = self._condition.wait_for(ready, seconds)
+            in_time = self._wait(ready, seconds)
             self.check(what)
-            message = self._messages.get(slot.group, {}).pop(slot, None)
-            if message is not None:
-                return message
+            if missing := gone():
+                raise CommError(f"{what}: rank {missing.source} has left the group")
             if in_time:
-                raise CommError(f"{what}: rank {slot.source} has left the group")
-            error = CommError(f"{what}: nothing from rank {slot.source} for {timeout:g} s", timed_out=True)
+                return [self._messages[slot.group].pop(slot) for slot in slots]
+            silent = next(slot.source for slot in slots if not there(slot))
+            error = CommError(f"{what}: nothing from rank {silent} for {timeout:g} s", timed_out=True)
             self.abort(error)
             raise error
+
+    def _wait(self, ready: Callable[[], bool], seconds: float) -> bool:
+        """Waits for what others leave, with the condition held; whether it came in time."""
+        return self._condition.wait_for(ready, seconds)
 
     def abort(self, error: BaseException) -> None:
         """Makes every wait, and every later operation, of all ranks raise :class:`CommError`."""

@@ -14,6 +14,7 @@ from torch import Tensor
 
 from gfgnn.comm.base import CommError, Communicator, Work, check_counts
 from gfgnn.comm.hub import Hub, Slot
+from gfgnn.ops.arena import copy_of
 
 T = TypeVar("T")
 
@@ -48,7 +49,7 @@ class ThreadCommunicator:
         """Leaves a copy of ``x``; ``wait`` reduces in order of rank."""
         assert op in ("sum", "max"), op
         what = f"all_reduce ({purpose})"
-        take = self._post_to_all([x.clone()] * self.size, what)
+        take = self._post_to_all([copy_of(x)] * self.size, what)
 
         def finish() -> Tensor:
             parts = take()
@@ -68,7 +69,7 @@ class ThreadCommunicator:
     ) -> Work:
         """Leaves a copy of the rows for each rank."""
         check_counts(x, send_counts, recv_counts, self.size)
-        take = self._post_to_all(list(x.clone().split(list(send_counts))), f"all_to_all ({purpose})")
+        take = self._post_to_all(list(copy_of(x).split(list(send_counts))), f"all_to_all ({purpose})")
 
         def finish() -> Tensor:
             parts = take()
@@ -84,7 +85,7 @@ class ThreadCommunicator:
         assert self.rank not in [rank for rank, _ in [*sends, *recvs]], "a rank sends nothing to itself"
         what = f"exchange ({purpose})"
         messages = {
-            Slot(self._name, "pair", _count(self._sent, rank), self.rank, rank): tensor.clone()
+            Slot(self._name, "pair", _count(self._sent, rank), self.rank, rank): copy_of(tensor)
             for rank, tensor in sends
         }
         slots = [Slot(self._name, "pair", _count(self._received, rank), rank, self.rank) for rank, _ in recvs]
@@ -135,8 +136,7 @@ class ThreadCommunicator:
         self._hub.post(messages, what)
 
     def _take(self, slots: list[Slot], what: str) -> list[Tensor]:
-        end = time.monotonic() + self._timeout
-        return [self._hub.take(slot, end - time.monotonic(), self._timeout, what) for slot in slots]
+        return self._hub.take(slots, self._timeout, self._timeout, what)
 
 
 class _Pending:
@@ -157,11 +157,16 @@ def _count(counter: Counter[int], key: int) -> int:
     return counter[key]
 
 
-def run_threads(size: int, function: Callable[[Communicator], T], *, timeout: float = 60.0) -> list[T]:
+def run_threads(
+    size: int, function: Callable[[Communicator], T], *, timeout: float = 60.0, hub: Hub | None = None
+) -> list[T]:
     """Runs ``function`` on ``size`` ranks that are threads, each with its communicator.
 
     If a rank raises, or Ctrl-C interrupts this call in the main thread, the waits of the other ranks raise
     :class:`CommError`. A rank that does not communicate cannot be stopped: it is left to itself after ``timeout``.
+
+    Args:
+        hub: where they meet; a :class:`gfgnn.comm.turns.TurnHub` has them work one at a time.
 
     Returns:
         What the function returned on each rank, in order of rank.
@@ -169,7 +174,7 @@ def run_threads(size: int, function: Callable[[Communicator], T], *, timeout: fl
     Raises:
         BaseException: the first exception that a rank raised, with a note that tells which.
     """
-    hub = Hub()
+    hub = Hub() if hub is None else hub  # an empty one is false
     results: dict[int, T] = {}
     failures: list[BaseException] = []
     ended: SimpleQueue[int] = SimpleQueue()
@@ -177,7 +182,8 @@ def run_threads(size: int, function: Callable[[Communicator], T], *, timeout: fl
     def run(rank: int) -> None:
         comm = ThreadCommunicator(hub, rank, size, timeout)
         try:
-            results[rank] = function(comm)
+            with hub.working():
+                results[rank] = function(comm)
         except BaseException as error:
             error.add_note(f"Raised by rank {rank} of {size} (thread).")
             failures.append(error)  # before abort, so that it precedes the errors that follow from it

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from gfgnn.ops.arena import kept
 from gfgnn.ops.spmm import csr, rows_of, with_values
 
 
@@ -66,15 +67,19 @@ class ShardMatrix:
 
     def absolute(self) -> ShardMatrix:
         """The same with the magnitudes of the values."""
-        owned, halo = (with_values(part, part.values().abs()) for part in (self.owned, self.halo))
+        owned, halo = (with_values(part, kept(part.values().abs())) for part in (self.owned, self.halo))
         return ShardMatrix(owned, halo, self.start, self.stop, self.plan)
 
     def to(self, dtype: torch.dtype, device: torch.device | str) -> ShardMatrix:
         owned, halo = (
-            with_values(part, part.values().to(dtype)).to(device) for part in (self.owned, self.halo)
+            with_values(part, _converted(part.values(), dtype)).to(device) for part in (self.owned, self.halo)
         )
         plan = HaloPlan(self.plan.send_index.to(device), self.plan.send_counts, self.plan.recv_counts)
         return ShardMatrix(owned, halo, self.start, self.stop, plan)
+
+
+def _converted(values: Tensor, dtype: torch.dtype) -> Tensor:
+    return values if values.dtype == dtype else kept(values.to(dtype))
 
 
 def order_nodes(matrix: Tensor, matrix_t: Tensor, assignment: Tensor, num_parts: int) -> list[Tensor]:

@@ -25,6 +25,7 @@ from gfgnn.launch.files import load_json, load_shard, load_weights, save_json, s
 from gfgnn.launch.member import Task, train_rank
 from gfgnn.launch.run import default_threads, run_ranks
 from gfgnn.launch.scatter import receive_task, send_task
+from gfgnn.launch.turns import train_in_turns
 from gfgnn.loop import DTYPES, Callback, Outcome
 from gfgnn.model.build import Model
 from gfgnn.plan.plan import Plan
@@ -55,6 +56,8 @@ def train_on_grid(
     task = Task(model, config, plan.stages.bounds, spent)
     assignment = plan.assignment(graph.num_nodes)
     shards = make_shards(model, graph, assignment, config.parts, order=order, dtype=DTYPES[config.dtype])
+    if config.out_of_core:
+        return train_in_turns(task, shards, on_iteration)
     if under_torchrun():
         return _on_torchrun(task, shards, on_iteration, folder)
     if config.backend == "thread":

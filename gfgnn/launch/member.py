@@ -64,7 +64,7 @@ def train_rank(
     from gfgnn.train import make_solver
 
     config, model = task.config, task.model
-    if config.lean:
+    if config.lean or config.out_of_core:
         return_freed_memory()
     else:
         keep_freed_memory()

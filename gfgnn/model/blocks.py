@@ -20,7 +20,7 @@ import torch
 from torch import Tensor
 
 from gfgnn.graph.propagation import Propagator
-from gfgnn.ops.arena import empty, product
+from gfgnn.ops.arena import empty, product, scaled, side_by_side
 
 PROPAGATIONS = ("none", "graph", "initial", "concat", "power", "hops", "terms", "sum")
 LEAKY_SLOPE = 0.01
@@ -157,11 +157,11 @@ def propagate(block: Block, propagation: Propagator, h: Tensor, h0: Tensor | Non
         assert h0 is not None
         return propagation.apply(h, scale=1.0 - block.alpha, plus=h0, plus_scale=block.alpha)
     if block.propagate == "concat":
-        return torch.cat([h, propagation.apply(h)], dim=1)
+        return side_by_side([h, propagation.apply(h)])
     hops = [h]
     for _ in range(block.hops):
         hops.append(propagation.apply(hops[-1]))
-    return hops[-1] if block.propagate == "power" else torch.cat(hops, dim=1)
+    return hops[-1] if block.propagate == "power" else side_by_side(hops)
 
 
 def propagate_adjoint(block: Block, propagation: Propagator, q: Tensor) -> tuple[Tensor, Tensor | None]:
@@ -175,7 +175,7 @@ def propagate_adjoint(block: Block, propagation: Propagator, q: Tensor) -> tuple
     if block.propagate == "graph":
         return propagation.adjoint(q), None
     if block.propagate == "initial":
-        return propagation.adjoint(q, scale=1.0 - block.alpha), block.alpha * q
+        return propagation.adjoint(q, scale=1.0 - block.alpha), scaled(q, block.alpha)
     assert block.propagate == "concat", f"{block.propagate} stands only in the first block"
     own, gathered = q.chunk(2, dim=1)
     return propagation.adjoint(gathered, plus=own), None

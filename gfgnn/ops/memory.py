@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import ctypes
+import mmap
 import sys
+from collections.abc import Iterable
+
+from torch import Tensor
 
 _M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD, _M_MMAP_MAX = -1, -3, -4
 #: What was last asked for in this process.
@@ -61,3 +65,27 @@ def release_freed_memory() -> bool:
         return bool(ctypes.CDLL(None).malloc_trim(0))
     except (AttributeError, OSError, TypeError):  # another C library
         return False
+
+
+def resident_bytes() -> int | None:
+    """Memory that this process has in use now; None where the system does not tell."""
+    try:
+        with open("/proc/self/statm", "rb") as file:
+            return int(file.read().split()[1]) * mmap.PAGESIZE
+    except (OSError, IndexError, ValueError):  # no Linux
+        return None
+
+
+def page_out(tensors: Iterable[Tensor]) -> None:
+    """Lets go of the memory of tensors that are mapped from files; it is read again when they are next looked at.
+
+    What was written to private maps stays, and so does memory that no file is behind.
+    """
+    if not sys.platform.startswith("linux"):
+        return
+    libc, page, pageout = ctypes.CDLL(None), mmap.PAGESIZE, 21  # MADV_PAGEOUT, since Linux 5.4
+    for tensor in tensors:
+        begin = -(-tensor.data_ptr() // page) * page
+        end = (tensor.data_ptr() + tensor.nbytes) // page * page
+        if tensor.is_contiguous() and tensor.device.type == "cpu" and end > begin:
+            libc.madvise(ctypes.c_void_p(begin), ctypes.c_size_t(end - begin), pageout)

@@ -94,7 +94,7 @@ class PartMemory:
             matrices=sum(_bytes(m) for m in matrices),
             head=sum(_bytes(m) for m in heads),
             values=sum(m.owned.values().numel() + m.halo.values().numel() for m in matrices),
-            features=_tensor_bytes(shard.features),
+            features=tensor_bytes(shard.features),
             sparse=shard.features.layout == torch.sparse_csr,
         )
 
@@ -331,13 +331,14 @@ def _gate_bits() -> int:
 
 
 def _bytes(matrix: ShardMatrix) -> int:
-    return _tensor_bytes(matrix.owned) + _tensor_bytes(matrix.halo) + matrix.plan.send_index.nbytes
+    return tensor_bytes(matrix.owned) + tensor_bytes(matrix.halo) + matrix.plan.send_index.nbytes
 
 
-def _tensor_bytes(value: torch.Tensor) -> int:
+def tensor_bytes(value: torch.Tensor) -> int:
+    """Bytes of a strided or a sparse CSR tensor."""
     if value.layout != torch.sparse_csr:
         return value.nbytes
     return value.crow_indices().nbytes + value.col_indices().nbytes + value.values().nbytes
 
 
-__all__ = ["Memory", "PartMemory", "rank_memory"]
+__all__ = ["Memory", "PartMemory", "rank_memory", "tensor_bytes"]

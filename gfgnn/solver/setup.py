@@ -22,7 +22,7 @@ from gfgnn.model.wiring import (
     scatter,
     spread,
 )
-from gfgnn.ops.arena import product, recycle
+from gfgnn.ops.arena import chosen, product, recycle, side_by_side, zeros
 from gfgnn.problem import Problem
 from gfgnn.solver.head import CURVATURE
 
@@ -50,13 +50,13 @@ class HeadRows:
     def apply(self, outputs: Outputs) -> Tensor:
         """T of the labelled rows, ``[k, fan_in]``, from the outputs of other blocks."""
         parts = [self._gathered(term, outputs) for term in self._terms]
-        return torch.cat(parts, dim=1) if len(parts) > 1 else parts[0]
+        return side_by_side(parts) if len(parts) > 1 else parts[0]
 
     def _gathered(self, term: Term, outputs: Outputs) -> Tensor:
         h = outputs(term.source)
         for _ in range(term.hops - 1):
             h = self.propagations[term.operator].apply(h)
-        rows = self.gathers[term.operator](h) if term.hops else h[self.index]
+        rows = self.gathers[term.operator](h) if term.hops else chosen(h, self.index)
         if term.scale != 1.0:
             rows = rows * term.scale
         return rows if term.initial is None else rows + term.initial_scale * outputs(term.initial)[self.index]
@@ -96,7 +96,7 @@ class HeadRows:
 
     def _add_rows(self, found: dict[int, Tensor], source: int, rows: Tensor) -> None:
         if source not in found:
-            found[source] = rows.new_zeros(self.propagations[0].num_nodes, rows.size(1))
+            found[source] = zeros(self.propagations[0].num_nodes, rows.size(1), rows)
         found[source].index_add_(0, self.index, rows)
 
     @property
@@ -254,7 +254,7 @@ def _narrowed(block: Block, columns: int) -> Block:
 def _widened(block: Block, q: Tensor) -> Tensor:
     """What identity weights, shared among the parts of T, pass down of ``q``."""
     parts = block.num_parts
-    return q if parts == 1 else torch.cat([q] * parts, dim=1) / block.total_scale
+    return q if parts == 1 else side_by_side([q] * parts).div_(block.total_scale)
 
 
 def _averaged(block: Block, t: Tensor) -> Tensor:

@@ -22,7 +22,7 @@ from gfgnn.forward import forward
 from gfgnn.model.blocks import FEATURES, Block
 from gfgnn.model.build import initial_weights
 from gfgnn.model.wiring import INITIAL, Shares, add_shares, is_chain, is_homogeneous, is_input, scatter
-from gfgnn.ops.arena import product, recycle
+from gfgnn.ops.arena import chosen, product, recycle, scaled, total, zeros
 from gfgnn.ops.gate import Gate
 from gfgnn.ops.memory import release_freed_memory
 from gfgnn.ops.ridge import Moments, moment_sums, moments_from, weighted_squares
@@ -270,7 +270,7 @@ class TargetSolver:
     ) -> Tensor:
         """Updates a hidden block from its T and the weighted shift ``r`` wanted of Z; what that means for T."""
         block, name, rows = problem.model.blocks[index], f"block{index}", state.fixed.rows[index]
-        old, wanted = state.weights[f"{name}.weight"], r if rows is None else r[rows]
+        old, wanted = state.weights[f"{name}.weight"], r if rows is None else chosen(r, rows)
         t = acts.inputs.pop(index, None)
         if not state.fixed.settings.freeze_hidden:
             t = recomputed(problem, state, acts, index) if t is None else t
@@ -282,7 +282,7 @@ class TargetSolver:
         shifts = product(wanted, down.to(r.dtype))
         if rows is None:
             return shifts
-        return r.new_zeros(r.size(0), shifts.size(1)).index_copy_(0, rows, shifts)
+        return zeros(r.size(0), shifts.size(1), r).index_copy_(0, rows, shifts)
 
     def _moments(
         self, problem: Problem, state: TargetState, index: int, t: Tensor, wanted: Tensor
@@ -317,7 +317,7 @@ def _receive(messages: dict[int, Tensor], shares: Shares) -> None:
         elif source == INITIAL:
             messages[source].add_(share)
         else:
-            messages[source] = messages[source] + share
+            messages[source] = total(messages[source], share)
 
 
 def _passed_on(block: Block, index: int, message: Tensor) -> Shares:
@@ -325,7 +325,7 @@ def _passed_on(block: Block, index: int, message: Tensor) -> Shares:
     if block.skip is not None:
         return [(index - 1, message)]
     _, others = add_shares(block)
-    return [(source, factor * message) for source, factor in others if source != FEATURES]
+    return [(source, scaled(message, factor)) for source, factor in others if source != FEATURES]
 
 
 def _unscaled(r: Tensor, scale: Tensor, state: TargetState, rule: Rule) -> Tensor:
@@ -355,7 +355,7 @@ def _through_activation(block: Block, message: Tensor, gate: Gate | None, *, in_
     """The weighted shift wanted of Z: the message where the activation lets it pass, ``[N, d]``."""
     r = message if gate is None else gate.through(message, block.slope_below, in_place=in_place)
     own = add_shares(block)[0] if block.skip is None else block.skip
-    return r if own == 1.0 else r * own
+    return r if own == 1.0 else scaled(r, own)
 
 
 def _share(block: Block) -> float:
