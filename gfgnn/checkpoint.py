@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import torch
 from torch import Tensor
@@ -27,7 +29,14 @@ class WriteError(OSError):
 
 
 def atomic_write(path: str | os.PathLike[str], content: bytes) -> None:
-    """Writes a file as a whole: a neighbouring temporary file is filled, synced and renamed.
+    """Writes a file as a whole, see :func:`atomic_file`."""
+    with atomic_file(path) as file:
+        file.write(content)
+
+
+@contextmanager
+def atomic_file(path: str | os.PathLike[str]) -> Iterator[IO[bytes]]:
+    """A file to write to that gets its name when it is complete: a neighbouring temporary file, synced and renamed.
 
     Raises:
         WriteError: the disk is full, or the folder cannot be written; nothing is left behind.
@@ -37,7 +46,7 @@ def atomic_write(path: str | os.PathLike[str], content: bytes) -> None:
     try:
         try:
             with open(temporary, "wb") as file:
-                file.write(content)
+                yield file
                 file.flush()
                 os.fsync(file.fileno())
             os.replace(temporary, path)

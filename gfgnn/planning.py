@@ -64,7 +64,7 @@ def fit_memory(model: Model, graph: Graph, config: TrainConfig) -> Fit | None:
         )
     limit, target = check_bytes("memory_limit", config.memory_limit), config.target
     asked = Settings(lean=config.lean, recompute=target.recompute, storage=target.storage, parts=config.parts)
-    needs = _needs(model, graph, config)
+    needs = needs_of(model, graph, 8 if config.dtype == "float64" else 4)
     chosen = choose(limit, needs, asked, out_of_core=config.out_of_core)
     use = chosen.settings
     changed = replace(
@@ -78,13 +78,14 @@ def fit_memory(model: Model, graph: Graph, config: TrainConfig) -> Fit | None:
     return Fit(config=changed, limit=limit, peak=chosen.peak, words=use.words())
 
 
-def _needs(model: Model, graph: Graph, config: TrainConfig) -> Needs:
+def needs_of(model: Model, graph: Graph, itemsize: int) -> Needs:
+    """What the memory of a run depends on. Lets go of whatever this process can do without now."""
     assert graph.x is not None
     release_freed_memory()
     page_out([graph.edge_index, graph.x] if graph.x.layout == torch.strided else [graph.edge_index])
     return Needs(
         model=model,
-        sizes=sizes_of(model, graph, 8 if config.dtype == "float64" else 4),
+        sizes=sizes_of(model, graph, itemsize),
         symmetric=not graph.directed and model.operators[0].norm in ("sym", "none"),
         feature_bytes=tensor_bytes(graph.x),
         held=resident_bytes() or BASE,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import os
 from dataclasses import dataclass, replace
 
@@ -10,16 +9,20 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from gfgnn.checkpoint import atomic_write, check_same_graph, load_embedding_scores, load_model
+from gfgnn.checkpoint import atomic_file, check_same_graph, load_embedding_scores, load_model
 from gfgnn.checks import InputError, check_device
 from gfgnn.config import CorrectAndSmoothConfig
 from gfgnn.forward import forward
+from gfgnn.forward_parts import forward_parts, scores_in_turns
 from gfgnn.graph.fingerprint import fingerprint
 from gfgnn.graph.graph import Graph
 from gfgnn.model.build import Model
+from gfgnn.ops.memory import page_out
 from gfgnn.post import check_post, correct_and_smooth
 from gfgnn.problem import prepare
 from gfgnn.result import Result
+
+PIECE = 1 << 16  #: rows of scores that are worked on at once
 
 #: A training result, the folder of a run (or a file in it), or a network with weights.
 Trained = Result | str | os.PathLike[str] | tuple[Model, dict[str, Tensor]]
@@ -45,9 +48,8 @@ class Predictions:
         """Writes the arrays that are there as ``.npz``, atomically."""
         names = ("node_id", "prediction", "probability", "value")
         arrays = {name: getattr(self, name).numpy() for name in names if getattr(self, name) is not None}
-        buffer = io.BytesIO()
-        np.savez(buffer, **arrays)
-        atomic_write(path, buffer.getvalue())
+        with atomic_file(path) as file:
+            np.savez(file, **arrays)
 
 
 def predict(
@@ -56,6 +58,7 @@ def predict(
     *,
     device: str = "cpu",
     transductive: bool = False,
+    memory_limit: str | None = None,
 ) -> Predictions:
     """Runs a trained network on ``graph``, which needs no labels.
 
@@ -64,10 +67,12 @@ def predict(
         transductive: take what the best iterate's embeddings say of the nodes that it was trained on, in place of a
             run of the network; for results of solvers that have embeddings of their own (``admm``), and for that
             graph only.
+        memory_limit: such as ``16GB``: where the network does not run within it on the whole graph, layer by layer it
+            goes over one part after the other, on the CPU, and what is predicted is mapped from files.
 
     Raises:
-        InputError: the graph has other features or more classes than the network was trained on, or the device is
-            not there.
+        InputError: the graph has other features or more classes than the network was trained on, the device is not
+            there, or not even parts keep to the limit.
     """
     if transductive:
         return _of_embeddings(trained, graph)
@@ -80,8 +85,16 @@ def predict(
     check_device(device)
     check_fits(model, graph)
     dtype = next(iter(weights.values())).dtype
+    unlabelled = _unlabelled(graph, model)
+    parts = 1 if memory_limit is None else forward_parts(model, unlabelled, memory_limit, dtype.itemsize)
+    if parts > 1:
+        if device != "cpu":
+            raise InputError(
+                f"memory_limit has parts go one after the other on the CPU; got device {device}."
+            )
+        return _predictions(model, graph, scores_in_turns(model, weights, unlabelled, parts))
     with torch.inference_mode():
-        problem = prepare(model, _unlabelled(graph, model), dtype=dtype, device=device)
+        problem = prepare(model, unlabelled, dtype=dtype, device=device)
         scores = forward(problem, {name: value.to(device) for name, value in weights.items()}).cpu()
     return _predictions(model, graph, scores)
 
@@ -99,16 +112,24 @@ def _of_embeddings(trained: Trained, graph: Graph) -> Predictions:
             "network, without transductive."
         )
     check_same_graph(fingerprint(trained.graph), trained.graph.name, graph)
-    return _predictions(trained.model, graph, trained.embedding_scores)
+    return _predictions(trained.model, graph, trained.embedding_scores.clone())
 
 
 def _predictions(model: Model, graph: Graph, scores: Tensor) -> Predictions:
-    """What scores ``[N, C]`` mean for the model's task."""
+    """What scores ``[N, C]`` mean for the model's task, some rows at a time. Scores that callers may change are
+    overwritten: they may be in a file, because memory has no room for them twice."""
     ids = torch.arange(graph.num_nodes) if graph.node_ids is None else graph.node_ids
     if model.task == "regression":
         return Predictions(node_id=ids, value=scores)
-    probability = torch.sigmoid(scores) if model.task == "multilabel" else torch.softmax(scores, 1)
-    return Predictions(node_id=ids, prediction=_decided(model.task, probability), probability=probability)
+    probability, pieces = (
+        torch.empty(scores.shape, dtype=scores.dtype) if scores.is_inference() else scores,
+        [],
+    )
+    for given, some in zip(scores.split(PIECE), probability.split(PIECE), strict=True):
+        some.copy_(torch.sigmoid(given) if model.task == "multilabel" else torch.softmax(given, 1))
+        pieces.append(_decided(model.task, some))
+        page_out([some])
+    return Predictions(node_id=ids, prediction=torch.cat(pieces), probability=probability)
 
 
 def _decided(task: str, probability: Tensor) -> Tensor:

@@ -6,15 +6,16 @@ from pathlib import Path
 
 import pytest
 import torch
+from networks import branched
 
-from gfgnn.checks import InputError
+from gfgnn.checks import InputError, check_bytes
 from gfgnn.config import ModelConfig, TrainConfig
 from gfgnn.data import load
 from gfgnn.data.partition_file import save_partition
 from gfgnn.graph.graph import Graph
 from gfgnn.graph.partition import partition_nodes
 from gfgnn.model.build import Model, build_model
-from gfgnn.planning import check_grid, make_plan
+from gfgnn.planning import check_grid, fit_memory, make_plan
 
 
 @pytest.fixture(scope="module")
@@ -80,3 +81,42 @@ def test_grids_that_do_not_fit(graph: Graph, model: Model, config: TrainConfig, 
         with pytest.raises(InputError, match=message):
             check(model, graph, config)
     check_grid(model, graph, TrainConfig(parts=200, stages=8))
+
+
+def test_no_limit_no_choice(graph: Graph, model: Model) -> None:
+    assert fit_memory(model, graph, TrainConfig()) is None
+
+
+def test_a_limit_changes_what_it_must(graph: Graph) -> None:
+    model = build_model(ModelConfig(family="gcn", layers=8, hidden=4096), graph)
+    roomy = fit_memory(model, graph, TrainConfig(memory_limit="100GB"))
+    assert roomy is not None
+    assert roomy.config == TrainConfig(memory_limit="100GB")
+    limit = roomy.peak - 8_000_000  # freed memory that is kept counts as 18 MB, and is measured within a few
+    tight = fit_memory(model, graph, TrainConfig(memory_limit=f"{limit}B"))
+    assert tight is not None
+    assert tight.config.lean
+    assert tight.limit == limit >= tight.peak
+    assert tight.words in tight.describe()
+    with pytest.raises(InputError, match="memory_limit is 1 MB, and this run needs"):
+        fit_memory(model, graph, TrainConfig(memory_limit="1MB"))
+
+
+def test_a_limit_is_for_what_is_predicted(graph: Graph, model: Model) -> None:
+    with pytest.raises(InputError, match="not for solver adam"):
+        fit_memory(model, graph, TrainConfig(solver="adam", memory_limit="1GB"))
+    with pytest.raises(InputError, match="not for networks with branches"):
+        fit_memory(branched(graph), graph, TrainConfig(memory_limit="1GB"))
+
+
+@pytest.mark.parametrize(
+    ("text", "size"), [("16GB", 16 * 10**9), ("1.5 GiB", 3 * 2**29), ("900m", 9 * 10**8), ("77", 77)]
+)
+def test_amounts_of_memory(text: str, size: int) -> None:
+    assert check_bytes("memory_limit", text) == size
+
+
+@pytest.mark.parametrize("text", ["", "GB", "-1GB", "0", "3 apples", "1e9"])
+def test_no_amounts_of_memory(text: str) -> None:
+    with pytest.raises(InputError, match="memory_limit must be an amount of memory, such as 16GB"):
+        TrainConfig(memory_limit=text)

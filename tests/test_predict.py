@@ -13,7 +13,10 @@ from gfgnn.checks import InputError
 from gfgnn.config import ModelConfig, TrainConfig
 from gfgnn.data import load
 from gfgnn.fit import fit
+from gfgnn.forward_parts import forward_parts, scores_in_turns
 from gfgnn.graph.graph import Graph
+from gfgnn.model.build import build_model, initial_weights
+from gfgnn.planning import needs_of
 from gfgnn.predict import predict
 from gfgnn.train import train
 
@@ -119,3 +122,42 @@ def test_transductive_predictions_are_those_of_the_embeddings(tmp_path: Path, so
     (tmp_path / EMBEDDINGS_FILE).unlink()
     with pytest.raises(InputError, match="does not exist"):
         predict(tmp_path, graph, transductive=True)
+
+
+@pytest.mark.parametrize("family", ["gcn", "gcnii", "sage", "sgc", "sign"])
+def test_parts_one_after_the_other_predict_the_same(graph: Graph, family: str) -> None:
+    """Unlike numbers of columns, a bias, the graph's ids: what one device predicts to float32 rounding."""
+    given = graph.replace(node_ids=torch.arange(120) * 2)
+    model = build_model(ModelConfig(family=family, layers=3, hidden=10), given)
+    weights = initial_weights(model, torch.Generator().manual_seed(1), torch.float32)
+    whole = predict((model, weights), given)
+    scores = scores_in_turns(model, weights, given, 4)
+    torch.testing.assert_close(torch.softmax(scores, 1), whole.probability, rtol=1e-5, atol=1e-6)
+
+
+def test_a_memory_limit_takes_parts(tmp_path: Path) -> None:
+    graph = load("synthetic:nodes=2000,classes=3,features=6")
+    model = build_model(ModelConfig(family="gcn", layers=3, hidden=4096), graph)
+    weights = initial_weights(model, torch.Generator().manual_seed(1), torch.float32)
+    whole = predict((model, weights), graph)
+    needed = needs_of(model, graph, 4).held
+    limit = f"{needed + 60_000_000}B"  # a layer of all nodes has 33 MB, and there are three at once
+    assert forward_parts(model, graph, limit, 4) in (2, 4, 8)
+    found = predict((model, weights), graph, memory_limit=limit)
+    assert torch.equal(found.node_id, whole.node_id)
+    torch.testing.assert_close(found.probability, whole.probability, rtol=1e-4, atol=1e-5)
+    found.save(tmp_path / "p.npz")
+    assert (np.load(tmp_path / "p.npz")["prediction"] == found.prediction.numpy()).all()  # type: ignore[union-attr]
+    assert forward_parts(model, graph, f"{needed + 10**9}B", 4) == 1
+    with pytest.raises(
+        InputError, match=r"memory_limit is 1 MB, and a forward pass needs .* Raise the limit"
+    ):
+        predict((model, weights), graph, memory_limit="1MB")
+    with pytest.raises(InputError, match=r"memory_limit must be an amount of memory.*got 'much'"):
+        predict((model, weights), graph, memory_limit="much")
+
+
+def test_probabilities_can_be_changed(graph: Graph) -> None:
+    found = predict(train(MODEL, graph, CONFIG), graph)
+    assert found.probability is not None
+    found.probability.mul_(0.5)

@@ -80,8 +80,11 @@ class Needs:
         s, blocks = self.sizes, len(self.model.blocks)
         # of every part stay: labels, ids and node weights, and the weights with the encoder's system
         others = s.num_nodes * (s.itemsize * blocks + 8 * 8) + (settings.parts - 1) * self._of_weights
-        cutting = s.num_nodes * 8 * 8 + int(4 * UNEVEN * self.part(settings.parts).matrices)
-        return self.held + max(above + others, cutting)
+        return self.held + max(above + others, self.cutting(settings.parts))
+
+    def cutting(self, parts: int) -> int:
+        """Bytes for cutting the graph into parts: a few numbers for each node, the rows of one part several times."""
+        return self.sizes.num_nodes * 8 * 8 + 4 * self.part(parts).matrices
 
     @property
     def _of_weights(self) -> int:

@@ -158,6 +158,17 @@ def rank_memory(
     )
 
 
+def forward_memory(model: Model, part: PartMemory, itemsize: int) -> int:
+    """Bytes that a forward pass over ``part`` adds to a process: S, T of block 0 (or its sparse features and their
+    transpose), what a block holds at its widest, H_0 where blocks look back at it, the halo, and the scores."""
+    blocks, u = model.blocks, part.nodes * itemsize
+    widest = max(2 * b.fan_in + b.out_channels for b in blocks[1:] or blocks)
+    moving = part.moving * max(b.in_channels for b in blocks) * itemsize
+    first = 2 * part.features if part.sparse else part.features + u * blocks[0].fan_in
+    initial = u * blocks[0].out_channels if looks_back(blocks) else 0
+    return part.matrices + first + u * (widest + blocks[-1].out_channels) + moving + initial
+
+
 @dataclass(frozen=True)
 class _Rank:
     """What the activations and messages of one rank take; all in bytes."""
@@ -341,4 +352,4 @@ def tensor_bytes(value: torch.Tensor) -> int:
     return value.crow_indices().nbytes + value.col_indices().nbytes + value.values().nbytes
 
 
-__all__ = ["Memory", "PartMemory", "rank_memory", "tensor_bytes"]
+__all__ = ["Memory", "PartMemory", "forward_memory", "rank_memory", "tensor_bytes"]

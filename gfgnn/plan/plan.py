@@ -48,7 +48,7 @@ def sizes_of(model: Model, graph: Graph, itemsize: int) -> Sizes:
     return Sizes(
         num_nodes=graph.num_nodes,
         nnz=int(degree.sum()),
-        num_train=train.numel(),
+        num_train=max(1, train.numel()),  # predictions need none
         head_nnz=int(degree[train].sum()),
         feature_nnz=graph.x.values().numel() if sparse and graph.x is not None else None,
         itemsize=itemsize,
