@@ -56,6 +56,10 @@ def scores_in_turns(model: Model, weights: dict[str, Tensor], graph: Graph, part
 
     Every part goes as far as it can without rows of others, then the next does: layer by layer.
     """
+    if not is_chain(model.blocks):
+        raise InputError(
+            f"this network has branches, and goes over the whole graph at once; got {parts} parts."
+        )
     return_freed_memory()
     dtype = next(iter(weights.values())).dtype
     partition = partition_nodes(graph, parts)

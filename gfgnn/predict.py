@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from gfgnn.checkpoint import atomic_file, check_same_graph, load_embedding_scores, load_model
-from gfgnn.checks import InputError, check_device
+from gfgnn.checks import InputError, check_count, check_device
 from gfgnn.config import CorrectAndSmoothConfig
 from gfgnn.forward import forward
 from gfgnn.forward_parts import forward_parts, scores_in_turns
@@ -58,6 +58,7 @@ def predict(
     *,
     device: str = "cpu",
     transductive: bool = False,
+    parts: int | None = None,
     memory_limit: str | None = None,
 ) -> Predictions:
     """Runs a trained network on ``graph``, which needs no labels.
@@ -67,8 +68,9 @@ def predict(
         transductive: take what the best iterate's embeddings say of the nodes that it was trained on, in place of a
             run of the network; for results of solvers that have embeddings of their own (``admm``), and for that
             graph only.
-        memory_limit: such as ``16GB``: where the network does not run within it on the whole graph, layer by layer it
-            goes over one part after the other, on the CPU, and what is predicted is mapped from files.
+        parts: of the graph, over which the network goes one after the other, layer by layer, on the CPU; what is
+            predicted is then mapped from files. None takes the whole graph at once, or what ``memory_limit`` leads to.
+        memory_limit: such as ``16GB``: as few parts as keep to it.
 
     Raises:
         InputError: the graph has other features or more classes than the network was trained on, the device is not
@@ -86,11 +88,14 @@ def predict(
     check_fits(model, graph)
     dtype = next(iter(weights.values())).dtype
     unlabelled = _unlabelled(graph, model)
-    parts = 1 if memory_limit is None else forward_parts(model, unlabelled, memory_limit, dtype.itemsize)
-    if parts > 1:
+    if parts is not None:
+        check_count("parts", parts, 1, graph.num_nodes)
+    elif memory_limit is not None:
+        parts = forward_parts(model, unlabelled, memory_limit, dtype.itemsize)
+    if parts is not None and parts > 1:
         if device != "cpu":
             raise InputError(
-                f"memory_limit has parts go one after the other on the CPU; got device {device}."
+                f"parts go one after the other on the CPU; got {parts} parts on device {device}."
             )
         return _predictions(model, graph, scores_in_turns(model, weights, unlabelled, parts))
     with torch.inference_mode():

@@ -28,6 +28,12 @@ def predict_command(
             "--transductive", help="By the embeddings of --solver admm or community-admm, for its own graph."
         ),
     ] = False,
+    parts: Annotated[
+        int | None, typer.Option(help="Parts of the graph to go over one after the other (all at once).")
+    ] = None,
+    memory_limit: Annotated[
+        str | None, typer.Option(help="Such as 16GB: as few parts as keep to it.")
+    ] = None,
     post: o.Post = None,
     corrections: o.Corrections = None,
     correction_alpha: o.CorrectionAlpha = None,
@@ -58,7 +64,14 @@ def predict_command(
         name=data, root=root, features=features, normalise=normalise, symmetrise=symmetrise, max_year=max_year
     )
     graph = o.load_graph({**_trained_on(model, everything=data is None), **given})
-    predictions = predict(model if transductive else network, graph, device=device, transductive=transductive)
+    predictions = predict(
+        model if transductive else network,
+        graph,
+        device=device,
+        transductive=transductive,
+        parts=parts,
+        memory_limit=memory_limit,
+    )
     if run.post != "none":
         predictions = smoothed(predictions, graph, settings)
     predictions.save(out)

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from gfgnn.output import RunFolder
     from gfgnn.plan.plan import Plan
     from gfgnn.planning import Fit
+    from gfgnn.predict import Predictions
     from gfgnn.result import Result
     from gfgnn.toml import RunConfig
 
@@ -320,10 +321,9 @@ def _post(result: Result, run: RunConfig) -> Result:
     """``result`` with the scores after post-processing, on the whole graph: on a grid, rank 0 does it alone."""
     from gfgnn.metrics import score
     from gfgnn.post import choose_alphas, correct_and_smooth
-    from gfgnn.predict import predict
 
     graph, started = result.graph, time.perf_counter()
-    probabilities = predict(result, graph).probability
+    probabilities = predicted_by(result).probability
     assert probabilities is not None  # regressions are refused before training
     settings = choose_alphas(graph, probabilities, run.correct_and_smooth)
     smoothed = correct_and_smooth(graph, probabilities, settings)
@@ -389,14 +389,22 @@ def official_of(result: Result) -> dict[str, float]:
     It takes one more run of the network on one device; a grid may have been chosen because that does not fit.
     """
     from gfgnn.data.ogb import SETS, official_test
-    from gfgnn.predict import predict
 
-    if result.graph.name not in SETS or result.ranks:
+    if result.graph.name not in SETS or (result.ranks and not result.config.out_of_core):
         return {}
-    predicted = predict(result, result.graph, device=result.config.device)
+    predicted = predicted_by(result)
     if predicted.prediction is None or predicted.probability is None:
         return {}
     return official_test(result.graph, predicted.prediction, predicted.probability)
+
+
+def predicted_by(result: Result) -> Predictions:
+    """What the best iterate predicts, part after part where it was trained so, and within the same memory limit."""
+    from gfgnn.predict import predict
+
+    config = result.config
+    parts = config.parts if config.out_of_core else None
+    return predict(result, result.graph, device=config.device, parts=parts, memory_limit=config.memory_limit)
 
 
 def summarise(result: Result, adam: Result | None) -> dict[str, Any]:
