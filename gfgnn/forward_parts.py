@@ -20,7 +20,7 @@ from gfgnn.ops.memory import return_freed_memory
 from gfgnn.plan.limit import MOST_PARTS, Needs, mega
 from gfgnn.plan.memory import forward_memory
 from gfgnn.planning import needs_of
-from gfgnn.shards import make_shards, shard_problem
+from gfgnn.shards import iter_shards, shard_problem
 
 
 def forward_parts(model: Model, graph: Graph, memory_limit: str, itemsize: int) -> int:
@@ -63,7 +63,7 @@ def scores_in_turns(model: Model, weights: dict[str, Tensor], graph: Graph, part
     return_freed_memory()
     dtype = next(iter(weights.values())).dtype
     partition = partition_nodes(graph, parts)
-    shards = make_shards(model, graph, partition.assignment, parts, dtype=dtype)
+    shards = iter_shards(model, graph, partition.assignment, parts, dtype=dtype)
     with work_folder("predict") as folder:
         scratch = Scratch(folder)
         scores = scratch(graph.num_nodes, model.num_classes, dtype)

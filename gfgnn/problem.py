@@ -133,7 +133,7 @@ def prepare(
     graph = reordered(graph, order)
     assert graph.x is not None
     propagations: tuple[Propagator, ...] = tuple(
-        build_operator(graph, operator).to(dtype, device) for operator in model.operators
+        build_operator(graph, operator, dtype).to(dtype, device) for operator in model.operators
     )
     features = graph.x.to(device=device, dtype=dtype)
     train = graph.labelled(graph.train_mask)

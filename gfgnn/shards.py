@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import asdict, dataclass, fields, replace
 from typing import Any
 
@@ -13,12 +14,13 @@ from gfgnn.comm.grid import ProcessGrid
 from gfgnn.exchange.halo import ShardPropagation
 from gfgnn.graph.features import select_rows
 from gfgnn.graph.graph import Graph
-from gfgnn.graph.operators import build_operator
-from gfgnn.graph.order import Order, node_order, reordered
-from gfgnn.graph.shard import HaloPlan, ShardMatrix, order_nodes, shard_matrix
+from gfgnn.graph.operators import Operator, build_operator, edge_rows
+from gfgnn.graph.order import Order
+from gfgnn.graph.rows import Rows, StoredRows
+from gfgnn.graph.shard import HaloPlan, ShardMatrix, cut_matrix, order_nodes
 from gfgnn.model.build import Model
 from gfgnn.model.inputs import Inputs, make_inputs
-from gfgnn.ops.spmm import from_parts, rows_of
+from gfgnn.ops.spmm import from_parts
 from gfgnn.problem import Facts, Problem, check_model_fits, facts_of, training_targets
 
 
@@ -62,62 +64,90 @@ def make_shards(
     order: Order | None = None,
     dtype: torch.dtype,
 ) -> list[GraphShard]:
-    """The shard of every part.
+    """The shards of all parts at once; see :func:`iter_shards`."""
+    return list(iter_shards(model, graph, assignment, num_parts, order=order, dtype=dtype))
+
+
+def iter_shards(
+    model: Model,
+    graph: Graph,
+    assignment: Tensor,
+    num_parts: int,
+    *,
+    order: Order | None = None,
+    dtype: torch.dtype,
+) -> Iterator[GraphShard]:
+    """The shard of every part, one after the other: who is done with one and drops it never holds two.
+
+    Rows of S are made from the edges of ``graph`` as a part needs them, and features are gathered from ``graph.x``;
+    both may be mapped from files. Memory is that of the shard under way, a few numbers for each node, 4 bytes for each
+    halo row of all parts, and pieces. For directed graphs, given weights and edges with relations S and S' are built
+    as a whole first.
 
     Args:
         assignment: the part of each node, ``[N]``.
         order: in which a part's interior rows, its boundary rows and its halo rows from each other part are stored;
             None for the graph's own.
+        dtype: of the shards' numbers.
 
     Raises:
-        InputError: the graph does not fit the model, or a part has no node.
+        InputError: at once; the graph does not fit the model, or a part has no node.
     """
     check_model_fits(model, graph)
-    assert graph.x is not None
     sizes = torch.bincount(assignment, minlength=num_parts)
     if bool((sizes == 0).any()):
         raise InputError(f"part {int(sizes.argmin())} has no node; every part needs at least one.")
-    order = order or node_order(graph, "none")
-    x, assignment = graph.x, assignment[order.nodes]
-    graph = reordered(
-        graph.replace(x=None), order
-    )  # parts take their rows of x from the given ones, without a copy
-    s = build_operator(graph, model.operators[0]).to(dtype, "cpu")
-    nodes = order_nodes(s.matrix, s.matrix_t, assignment, num_parts)
-    matrices = shard_matrix(s.matrix, nodes, nodes)
-    matrices_t = matrices if s.matrix_t is s.matrix else shard_matrix(s.matrix_t, nodes, nodes)
+    sequence = None if order is None or order.is_given else order.nodes
+    return _shards(model, graph, assignment, num_parts, sequence, dtype)
+
+
+def _shards(
+    model: Model,
+    graph: Graph,
+    assignment: Tensor,
+    num_parts: int,
+    sequence: Tensor | None,
+    dtype: torch.dtype,
+) -> Iterator[GraphShard]:
+    assert graph.x is not None
+    matrix, matrix_t, scale = _rows(graph, model.operators[0], dtype)
+    nodes = order_nodes(matrix, matrix_t, assignment, num_parts, sequence)
     masks = {"train": graph.train_mask, "val": graph.val_mask, "test": graph.test_mask}
-    known = {name: graph.labelled(mask) for name, mask in masks.items()}
-    heads: list[ShardMatrix | None] = [None] * num_parts
-    heads_t = heads
+    known = {name: _inside(graph.labelled(mask), graph.num_nodes) for name, mask in masks.items()}
+    parts = cut_matrix(matrix, nodes, nodes)
+    parts_t = None if matrix_t is matrix else cut_matrix(matrix_t, nodes, nodes)
+    heads = heads_t = None
     if model.blocks[-1].propagate in ("graph", "concat") and len(model.blocks) > 1:
-        heads, heads_t = _head_shards(s.matrix, s.matrix_t, nodes, known["train"])
+        # the transpose of S[train] is S' with the columns of other nodes left out
+        labelled = [ids[known["train"][ids]] for ids in nodes]
+        heads, heads_t = cut_matrix(matrix, labelled, nodes), cut_matrix(matrix_t, nodes, labelled)
     facts = facts_of(graph)
-    return [
-        GraphShard(
-            part=part, facts=facts, nodes=order.nodes[ids], matrix=matrices[part], matrix_t=matrices_t[part],
-            scale=s.scale[ids], head=heads[part], head_t=heads_t[part],
-            features=select_rows(x, order.nodes[ids]).to(dtype), y=graph.y[ids],
-            **{name: torch.isin(ids, index).nonzero().squeeze(1) for name, index in known.items()},
-        )
-        for part, ids in enumerate(nodes)
-    ]  # fmt: skip
+    for part, ids in enumerate(nodes):
+        own = next(parts)
+        shard = GraphShard(
+            part=part, facts=facts, nodes=ids, matrix=own, matrix_t=own if parts_t is None else next(parts_t),
+            scale=scale[ids], head=None if heads is None else next(heads),
+            head_t=None if heads_t is None else next(heads_t), features=select_rows(graph.x, ids).to(dtype),
+            y=graph.y[ids], **{name: mask[ids].nonzero().squeeze(1) for name, mask in known.items()},
+        )  # fmt: skip
+        del own
+        yield shard
+        del shard
 
 
-def _head_shards(
-    matrix: Tensor, matrix_t: Tensor, nodes: list[Tensor], train: Tensor
-) -> tuple[list[ShardMatrix | None], list[ShardMatrix | None]]:
-    """S[train] and its transpose, rows of both by the part of the node; labelled nodes in the order of local rows."""
-    number = torch.full((matrix.size(0),), -1)
-    number[train] = torch.arange(train.numel())
-    labelled = [number[ids][number[ids] >= 0] for ids in nodes]
-    rows = rows_of(matrix, train)
-    # the transpose of S[train] is S' with the columns of other nodes left out
-    crow, col = matrix_t.crow_indices().long(), number[matrix_t.col_indices().long()]
-    kept = col >= 0
-    before = torch.cat([kept.new_zeros(1, dtype=torch.int64), kept.cumsum(0)])
-    columns = from_parts(before[crow], col[kept], matrix_t.values()[kept], (matrix.size(0), train.numel()))
-    return list(shard_matrix(rows, labelled, nodes)), list(shard_matrix(columns, nodes, labelled))
+def _rows(graph: Graph, operator: Operator, dtype: torch.dtype) -> tuple[Rows, Rows, Tensor]:
+    """S and S' by rows, the same object where S is symmetric, and u ``[N]``."""
+    rows = edge_rows(graph, operator, dtype)
+    if rows is not None and rows.matrix_t is not None:
+        return rows.matrix, rows.matrix_t, rows.scale.to(dtype)
+    s = build_operator(graph, operator, dtype)
+    matrix = StoredRows(s.matrix)
+    return matrix, matrix if s.matrix_t is s.matrix else StoredRows(s.matrix_t), s.scale
+
+
+def _inside(nodes: Tensor, num_nodes: int) -> Tensor:
+    """Whether each node is one of ``nodes``, bool ``[N]``."""
+    return torch.zeros(num_nodes, dtype=torch.bool).index_fill_(0, nodes, True)
 
 
 def shard_problem(

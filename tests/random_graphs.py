@@ -60,7 +60,7 @@ def dense_propagation(graph: Graph, norm: str = "sym", self_loops: bool = True) 
         return a
     degree = a.sum(1)
     power = torch.where(degree > 0, degree ** (-0.5 if norm == "sym" else -1.0), torch.zeros_like(degree))
-    return power[:, None] * a * (power[None, :] if norm == "sym" else 1.0)
+    return power[:, None] * (power[None, :] if norm == "sym" else 1.0) * a  # as symmetric as A is
 
 
 def randn(*shape: int, seed: int = 0) -> Tensor:

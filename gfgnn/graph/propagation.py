@@ -134,22 +134,30 @@ def make_propagation(
     n = num_nodes
     degree = torch.zeros(n, dtype=torch.float64).index_add_(0, target, weight)
     scale = torch.ones(n, dtype=torch.float64)
-    if norm == "sym":
-        inverse = degree.clamp(min=0).pow(-0.5)
-        inverse[degree <= 0] = 0.0
-        weight = inverse[target] * weight * inverse[source]
-        scale = torch.where(degree > 0, degree.clamp(min=0).sqrt(), scale)
-    elif norm == "rw":
-        inverse = torch.where(degree > 0, 1.0 / degree, torch.zeros_like(degree))
-        weight = inverse[target] * weight
+    if norm in ("sym", "rw"):
+        inverse, scale = normalisation(degree, norm)
+        weight = (inverse[target] * inverse[source] if norm == "sym" else inverse[target]) * weight
     elif norm == "given":
         known = given_scale(source, target, weight, n)
         scale = scale if known is None else known
     matrix = csr(target, source, weight, (n, n))
     matrix_t = transpose(matrix)
-    if _same(matrix, matrix_t):
+    if same(matrix, matrix_t):
         matrix_t = matrix
     return Propagation(matrix, matrix_t, scale)
+
+
+def normalisation(degree: Tensor, norm: str) -> tuple[Tensor, Tensor]:
+    """What edges are multiplied by, and u of :class:`Propagation`, both ``[N]``, from weighted in-degrees.
+
+    ``sym``: by d^-1/2 of either end; ``rw``: by 1/d of the target. It is 0 where d is not positive.
+    """
+    positive, one = degree > 0, torch.ones_like(degree)
+    if norm == "rw":
+        return torch.where(positive, 1.0 / degree, torch.zeros_like(degree)), one
+    inverse = degree.clamp(min=0).pow(-0.5)
+    inverse[~positive] = 0.0
+    return inverse, torch.where(positive, degree.clamp(min=0).sqrt(), one)
 
 
 def given_scale(source: Tensor, target: Tensor, weight: Tensor, num_nodes: int) -> Tensor | None:
@@ -174,7 +182,8 @@ def given_scale(source: Tensor, target: Tensor, weight: Tensor, num_nodes: int) 
     return None
 
 
-def _same(a: Tensor, b: Tensor) -> bool:
+def same(a: Tensor, b: Tensor) -> bool:
+    """Whether two sparse CSR tensors have the same non-zeros."""
     return (
         torch.equal(a.crow_indices(), b.crow_indices())
         and torch.equal(a.col_indices(), b.col_indices())

@@ -7,14 +7,18 @@ columns of other parts that its non-zeros name: the *halo*. Owned rows are numbe
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
+from gfgnn.graph.rows import Rows, in_pieces
 from gfgnn.ops.arena import kept
-from gfgnn.ops.spmm import csr, rows_of, with_values
+from gfgnn.ops.spmm import from_parts, sort_columns, with_values
+
+#: Non-zeros of each of some rows, their columns and their values.
+_Piece = tuple[Tensor, Tensor, Tensor]
 
 
 @dataclass(frozen=True, eq=False)
@@ -82,48 +86,43 @@ def _converted(values: Tensor, dtype: torch.dtype) -> Tensor:
     return values if values.dtype == dtype else kept(values.to(dtype))
 
 
-def order_nodes(matrix: Tensor, matrix_t: Tensor, assignment: Tensor, num_parts: int) -> list[Tensor]:
-    """The nodes of each part, ``[P]`` of ascending ids within each of up to four groups, in the order of local rows.
+def order_nodes(
+    matrix: Rows, matrix_t: Rows, assignment: Tensor, num_parts: int, sequence: Tensor | None = None
+) -> list[Tensor]:
+    """The nodes of each part, ``[P]`` of node numbers, in the order of local rows.
 
     First the rows that need no halo; then those that need one only for ``matrix_t``, for both, only for ``matrix``:
-    so the boundary rows of either matrix stand together. Both are sparse CSR ``[N, N]``.
+    so the boundary rows of either matrix, both ``[N, N]``, stand together. Within each of these groups nodes stand in
+    the order of ``sequence``, ``[N]``; None for that of their numbers.
     """
     boundary = _crosses(matrix, assignment)
     boundary_t = boundary if matrix_t is matrix else _crosses(matrix_t, assignment)
     group = torch.where(boundary, torch.where(boundary_t, 2, 3), torch.where(boundary_t, 1, 0))
-    order = torch.argsort(assignment * 4 + group, stable=True)
+    key = group.add_(assignment, alpha=4)
+    order = torch.argsort(key if sequence is None else key[sequence], stable=True)
+    order = order if sequence is None else sequence[order]
     return list(order.split(torch.bincount(assignment, minlength=num_parts).tolist()))
 
 
-def shard_matrix(matrix: Tensor, rows: Sequence[Tensor], columns: Sequence[Tensor]) -> list[ShardMatrix]:
-    """Cuts a sparse CSR matrix ``[M, N]`` into the rows of each part.
+def cut_matrix(matrix: Rows, rows: Sequence[Tensor], columns: Sequence[Tensor]) -> Iterator[ShardMatrix]:
+    """The rows of each part of ``matrix`` ``[M, N]``, part by part, and the plans that fill their halos.
+
+    Which columns a part lacks is found for all parts first, as their plans say what they send each other: that takes
+    4 bytes for each halo row of any part. Beside it, memory is a few numbers for each column and the part under way.
 
     Args:
         rows: rows of each part, ``[P]`` of row numbers in local order; a row may be left out.
-        columns: columns that each part owns, in local order; together every column once.
-
-    Returns:
-        One matrix for each part, and the plans that fill their halos.
+        columns: columns that each part owns, in local order; no column twice, and those of no part are left out.
     """
-    num_parts = len(rows)
-    owner, number = _numbering(columns, matrix.size(1))
-    pieces, needed = [], []
-    for part in range(num_parts):
-        local = rows_of(matrix, rows[part])
-        col = local.col_indices().long()
-        row = torch.repeat_interleave(torch.arange(local.size(0)), local.crow_indices().long().diff())
-        own = owner[col] == part
-        key = owner[col[~own]] * matrix.size(1) + number[col[~own]]  # by owner, then by the owner's numbering
-        halo = torch.unique(key)
-        owned = csr(row[own], number[col[own]], local.values()[own], (local.size(0), columns[part].numel()))
-        start, stop = _span(row[~own])
-        shape = (stop - start, halo.numel())
-        outside = csr(row[~own] - start, torch.searchsorted(halo, key), local.values()[~own], shape)
-        pieces.append((owned, outside, start, stop))
-        needed.append(
-            [number_of % matrix.size(1) for number_of in _by_owner(halo, matrix.size(1), num_parts)]
-        )
-    return [ShardMatrix(*pieces[part], _plan(part, needed)) for part in range(num_parts)]
+    owner, number = _numbering(columns, matrix.num_columns)
+    needed = [_halo(matrix, ids, owner, number, part, len(rows)) for part, ids in enumerate(rows)]
+    for part, ids in enumerate(rows):
+        local = torch.where(owner == part, number, -1)  # of each column: the owned ones, then the halo
+        own, first = columns[part].numel(), columns[part].numel()
+        for other, places in enumerate(needed[part]):
+            local[columns[other][places]] = torch.arange(first, first + places.numel(), dtype=torch.int32)
+            first += places.numel()
+        yield ShardMatrix(*_split(matrix, ids, local, own, first - own), _plan(part, needed))
 
 
 def halo_nodes(
@@ -137,28 +136,76 @@ def halo_nodes(
     return torch.cat(received)
 
 
-def _crosses(matrix: Tensor, assignment: Tensor) -> Tensor:
+def _crosses(matrix: Rows, assignment: Tensor) -> Tensor:
     """Whether each row has a non-zero in a column of another part, bool ``[N]``."""
-    row = torch.repeat_interleave(torch.arange(matrix.size(0)), matrix.crow_indices().long().diff())
-    outside = assignment[row] != assignment[matrix.col_indices().long()]
-    crosses = torch.zeros(matrix.size(0), dtype=torch.bool)
-    crosses[row[outside]] = True
+    crosses, counts = torch.zeros(matrix.num_columns, dtype=torch.bool), matrix.counts
+    for rows in in_pieces(matrix, torch.arange(matrix.num_columns)):
+        piece = matrix.take(rows)
+        row = torch.repeat_interleave(rows, counts[rows])
+        crosses[row[assignment[row] != assignment[piece.col_indices()]]] = True
     return crosses
 
 
 def _numbering(columns: Sequence[Tensor], total: int) -> tuple[Tensor, Tensor]:
-    """Owner and local number of every column, ``[N]`` each."""
-    owner, number = torch.full((total,), -1), torch.full((total,), -1)
+    """Owner and local number of every column, ``[N]`` int32 each; -1 for columns that are left out."""
+    owner, number = (torch.full((total,), -1, dtype=torch.int32) for _ in range(2))
     for part, ids in enumerate(columns):
         owner[ids] = part
-        number[ids] = torch.arange(ids.numel())
-    assert bool((owner >= 0).all()), "every column has an owner"
+        number[ids] = torch.arange(ids.numel(), dtype=torch.int32)
     return owner, number
 
 
-def _by_owner(halo: Tensor, total: int, num_parts: int) -> list[Tensor]:
-    """The sorted keys ``owner * total + number``, split by owner."""
-    return list(halo.split(torch.bincount(halo // total, minlength=num_parts).tolist()))
+def _halo(
+    matrix: Rows, rows: Tensor, owner: Tensor, number: Tensor, part: int, num_parts: int
+) -> list[Tensor]:
+    """The columns of other parts that ``rows`` need: for each part the owner's numbers, ascending, int32."""
+    named = torch.zeros(matrix.num_columns, dtype=torch.bool)
+    for piece in in_pieces(matrix, rows):
+        named[matrix.columns(piece)] = True
+    halo = (named & (owner != part) & (owner >= 0)).nonzero().squeeze(1)
+    halo = halo[torch.argsort(owner[halo].long() * matrix.num_columns + number[halo])]
+    sizes = torch.bincount(owner[halo], minlength=num_parts).tolist()
+    return list(number[halo].split(sizes))
+
+
+def _split(
+    matrix: Rows, rows: Tensor, local: Tensor, owned: int, halo: int
+) -> tuple[Tensor, Tensor, int, int]:
+    """``rows`` in local columns: those below ``owned``, those from there on, and the range of rows with the latter.
+
+    Args:
+        local: the local column of each column, ``[N]``; -1 where it is left out.
+    """
+    pieces: tuple[list[_Piece], list[_Piece]] = ([], [])
+    for chosen in in_pieces(matrix, rows):
+        piece = matrix.take(chosen)
+        column, value = local[piece.col_indices()], piece.values()
+        row = torch.repeat_interleave(torch.arange(chosen.numel()), piece.crow_indices().diff())
+        for kind, inside in zip(pieces, ((column >= 0) & (column < owned), column >= owned), strict=True):
+            counts = torch.bincount(row[inside], minlength=chosen.numel())
+            kind.append((counts, column[inside], value[inside]))
+    empty = matrix.take(rows[:0]).values()
+    counts, column, value = _joined(pieces[0], empty)
+    first = _csr(counts, column, value, owned)
+    del column, value
+    pieces[0].clear()
+    counts, column, value = _joined(pieces[1], empty)
+    start, stop = _span(counts.nonzero().squeeze(1))
+    return first, _csr(counts[start:stop], column - owned, value, halo), start, stop
+
+
+def _joined(pieces: list[_Piece], empty: Tensor) -> _Piece:
+    """Counts of rows, columns and values of all pieces."""
+    if not pieces:
+        return torch.zeros(0, dtype=torch.int64), torch.zeros(0, dtype=torch.int32), empty
+    counts, column, value = (torch.cat(part) for part in zip(*pieces, strict=True))
+    return counts, column, value
+
+
+def _csr(counts: Tensor, column: Tensor, value: Tensor, columns: int) -> Tensor:
+    """A sparse CSR tensor of rows with so many non-zeros each, whose columns may come in any order."""
+    crow = torch.cat([counts.new_zeros(1), counts.cumsum(0)])
+    return sort_columns(from_parts(crow, column, value, (counts.numel(), columns)))
 
 
 def _span(rows: Tensor) -> tuple[int, int]:
@@ -168,8 +215,8 @@ def _span(rows: Tensor) -> tuple[int, int]:
 
 def _plan(part: int, needed: list[list[Tensor]]) -> HaloPlan:
     """The plan of ``part`` where part p needs the rows ``needed[p][q]`` of part q."""
-    sent = [needed[other][part] for other in range(len(needed))]
+    sent = [needed[other][part].long() for other in range(len(needed))]
     return HaloPlan(torch.cat(sent), tuple(s.numel() for s in sent), tuple(n.numel() for n in needed[part]))
 
 
-__all__ = ["HaloPlan", "ShardMatrix", "halo_nodes", "order_nodes", "shard_matrix"]
+__all__ = ["HaloPlan", "ShardMatrix", "cut_matrix", "halo_nodes", "order_nodes"]

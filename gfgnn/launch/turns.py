@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterable
+from pathlib import Path
 from typing import Any, TypeVar
 
 import torch
@@ -75,8 +76,7 @@ def in_turns(
         scratch: makes these arrays, and others that are to be let go with them; None for one of this call.
     """
     with work_folder("turns") as folder:
-        for shard in shards:
-            save_shard(folder / f"shard{shard.part}", shard)
+        _save(shards, folder)
         store = Scratch(folder) if scratch is None else scratch
 
         def load(part: int, with_features: bool) -> GraphShard:
@@ -88,3 +88,9 @@ def in_turns(
                 return function(world, load)
 
         return run_threads(parts, rank, hub=TurnHub(store.rest))
+
+
+def _save(shards: Iterable[GraphShard], folder: Path) -> None:
+    """Apart from :func:`in_turns`, whose names would hold the last one."""
+    for shard in shards:
+        save_shard(folder / f"shard{shard.part}", shard)

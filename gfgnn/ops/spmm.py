@@ -157,6 +157,17 @@ def to_scipy(matrix: Tensor) -> scipy.sparse.csr_matrix:
 
 def transpose(matrix: Tensor) -> Tensor:
     """The transpose of a sparse CSR tensor, stored again as CSR."""
+    shape = (matrix.size(1), matrix.size(0))
+    if matrix.device.type == "cpu" and not matrix.requires_grad:  # in linear time and without coordinates
+        found = to_scipy(matrix).tocsc()
+        crow, col, value = (torch.from_numpy(part) for part in (found.indptr, found.indices, found.data))
+        return from_parts(crow, col, value, shape)
     rows = torch.arange(matrix.size(0), device=matrix.device)
     rows = torch.repeat_interleave(rows, matrix.crow_indices().long().diff())
-    return csr(matrix.col_indices().long(), rows, matrix.values(), (matrix.size(1), matrix.size(0)))
+    return csr(matrix.col_indices().long(), rows, matrix.values(), shape)
+
+
+def sort_columns(matrix: Tensor) -> Tensor:
+    """A sparse CSR tensor on the CPU, the non-zeros of each row put into the order of their columns in place."""
+    to_scipy(matrix).sort_indices()
+    return matrix

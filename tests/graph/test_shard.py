@@ -12,7 +12,8 @@ from torch import Tensor
 from gfgnn.graph.graph import Graph
 from gfgnn.graph.operators import build_propagation
 from gfgnn.graph.propagation import Propagation
-from gfgnn.graph.shard import ShardMatrix, halo_nodes, order_nodes, shard_matrix
+from gfgnn.graph.rows import StoredRows
+from gfgnn.graph.shard import ShardMatrix, cut_matrix, halo_nodes, order_nodes
 from gfgnn.ops.spmm import with_values
 
 several = settings(max_examples=25, deadline=None)
@@ -78,12 +79,12 @@ def check_interior(shards: list[ShardMatrix], matrix: Tensor, rows: list[Tensor]
 
 
 def check_cut(s: Propagation, assignment: Tensor, num_parts: int) -> None:
-    nodes = order_nodes(s.matrix, s.matrix_t, assignment, num_parts)
+    nodes = order_nodes(StoredRows(s.matrix), StoredRows(s.matrix_t), assignment, num_parts)
     assert torch.equal(torch.cat(nodes).sort().values, torch.arange(s.num_nodes))
     for part, ids in enumerate(nodes):
         assert bool((assignment[ids] == part).all())
     for matrix in (s.matrix, s.matrix_t):
-        shards = shard_matrix(matrix, nodes, nodes)
+        shards = list(cut_matrix(StoredRows(matrix), nodes, nodes))
         assert torch.equal(together(shards, nodes, nodes, s.num_nodes), matrix.to_dense())
         check_plans(shards, nodes)
         check_interior(shards, matrix, nodes, assignment)
@@ -111,14 +112,14 @@ def test_labelled_rows_and_their_transpose(seed: int, directed: bool, num_parts:
     """Matrices that are not square; parts without any labelled node have no rows, or no columns."""
     s = build_propagation(random_graph(seed, nodes=NODES, directed=directed, weighted=True))
     assignment = assigned(NODES, num_parts, seed)
-    nodes = order_nodes(s.matrix, s.matrix_t, assignment, num_parts)
+    nodes = order_nodes(StoredRows(s.matrix), StoredRows(s.matrix_t), assignment, num_parts)
     train = torch.randperm(NODES, generator=torch.Generator().manual_seed(seed))[:labelled].sort().values
     number = torch.full((NODES,), -1)
     number[train] = torch.arange(labelled)
     own = [number[ids][number[ids] >= 0] for ids in nodes]
     rows = s.matrix.to_dense()[train]
     for whole, row, column in ((rows, own, nodes), (rows.t(), nodes, own)):
-        shards = shard_matrix(whole.to_sparse_csr(), row, column)
+        shards = list(cut_matrix(StoredRows(whole.to_sparse_csr()), row, column))
         assert torch.equal(together(shards, row, column, whole.size(0)), whole)
         check_plans(shards, column)
 
@@ -134,8 +135,8 @@ def test_without_edges_nothing_is_sent(loops: bool) -> None:
     bare = graph.replace(edge_index=graph.edge_index[:, :0])
     s = build_propagation(bare, "sym", loops)
     check_cut(s, torch.tensor([0, 1, 2, 0, 1, 2]), 3)
-    nodes = order_nodes(s.matrix, s.matrix_t, torch.tensor([0, 1, 2, 0, 1, 2]), 3)
-    for shard in shard_matrix(s.matrix, nodes, nodes):
+    nodes = order_nodes(StoredRows(s.matrix), StoredRows(s.matrix_t), torch.tensor([0, 1, 2, 0, 1, 2]), 3)
+    for shard in list(cut_matrix(StoredRows(s.matrix), nodes, nodes)):
         assert shard.plan.num_sent == shard.plan.num_halo == 0
         assert shard.start == shard.stop
 
@@ -149,9 +150,9 @@ def path(directed: bool) -> Graph:
 def test_a_path_by_hand() -> None:
     """Cut in the middle: 2 and 3 are the boundary rows, and each part sends the other one."""
     s = build_propagation(path(directed=False))
-    nodes = order_nodes(s.matrix, s.matrix_t, torch.tensor([0, 0, 0, 1, 1, 1]), 2)
+    nodes = order_nodes(StoredRows(s.matrix), StoredRows(s.matrix_t), torch.tensor([0, 0, 0, 1, 1, 1]), 2)
     assert [ids.tolist() for ids in nodes] == [[0, 1, 2], [4, 5, 3]]
-    left, right = shard_matrix(s.matrix, nodes, nodes)
+    left, right = list(cut_matrix(StoredRows(s.matrix), nodes, nodes))
     assert (left.start, left.stop, right.start, right.stop) == (2, 3, 2, 3)
     assert left.plan.send_index.tolist() == [2]
     assert (left.plan.send_counts, left.plan.recv_counts) == ((0, 1), (0, 1))
@@ -162,8 +163,8 @@ def test_a_path_by_hand() -> None:
 def test_one_way_edges_send_one_way() -> None:
     """3 gathers from 2: for S the left part sends, for S' the right one."""
     s = build_propagation(path(directed=True))
-    nodes = order_nodes(s.matrix, s.matrix_t, torch.tensor([0, 0, 0, 1, 1, 1]), 2)
-    forward, backward = (shard_matrix(m, nodes, nodes) for m in (s.matrix, s.matrix_t))
+    nodes = order_nodes(StoredRows(s.matrix), StoredRows(s.matrix_t), torch.tensor([0, 0, 0, 1, 1, 1]), 2)
+    forward, backward = (list(cut_matrix(StoredRows(m), nodes, nodes)) for m in (s.matrix, s.matrix_t))
     assert [m.plan.num_sent for m in forward] == [1, 0]
     assert [m.plan.num_sent for m in backward] == [0, 1]
 
@@ -172,10 +173,10 @@ def test_magnitudes_and_precision() -> None:
     graph = random_graph(3, directed=True, weighted=True)
     s = build_propagation(graph)
     negative = with_values(s.matrix, -s.matrix.values())
-    nodes = order_nodes(s.matrix, s.matrix_t, assigned(NODES, 3, 0), 3)
+    nodes = order_nodes(StoredRows(s.matrix), StoredRows(s.matrix_t), assigned(NODES, 3, 0), 3)
     whole = s.matrix.to_dense()
-    absolute = [m.absolute() for m in shard_matrix(negative, nodes, nodes)]
+    absolute = [m.absolute() for m in list(cut_matrix(StoredRows(negative), nodes, nodes))]
     assert torch.equal(together(absolute, nodes, nodes, NODES), whole)
-    single = [m.to(torch.float32, "cpu") for m in shard_matrix(s.matrix, nodes, nodes)]
+    single = [m.to(torch.float32, "cpu") for m in list(cut_matrix(StoredRows(s.matrix), nodes, nodes))]
     assert all(m.owned.dtype == m.halo.dtype == torch.float32 for m in single)
     torch.testing.assert_close(together(single, nodes, nodes, NODES).float(), whole.float())
