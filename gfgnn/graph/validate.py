@@ -9,13 +9,15 @@ import torch
 from torch import Tensor
 
 from gfgnn.checks import InputError, check_choice, check_count
-from gfgnn.graph.features import values_of
+from gfgnn.graph.features import is_sparse, values_of
 
 if TYPE_CHECKING:
     from gfgnn.graph.edges import EdgeList
     from gfgnn.graph.graph import Graph
 
 TASKS = ("multiclass", "multilabel", "regression")
+#: edges, or numbers of features, looked at at once: they may be mapped from files larger than memory
+PIECE = 1 << 20
 
 
 def check_graph(graph: Graph) -> None:
@@ -115,8 +117,8 @@ def _check_edges(graph: Graph) -> None:
         raise InputError(f"edge_index must be int64 [2, E]; got {edge_index.dtype} {list(edge_index.shape)}.")
     if (bad := _outside(edge_index, n)) is not None:
         raise InputError(f"edge_index names node {bad}, which does not exist: nodes are 0 to {n - 1}.")
-    if edge_index.numel():
-        source, target = edge_index
+    for begin in range(0, graph.num_edges, PIECE):  # one edge more, to be compared with the last
+        source, target = edge_index[:, begin : begin + PIECE + 1]
         key = target * n + source
         if bool((source == target).any()) or not bool((key[1:] > key[:-1]).all()):
             raise InputError(
@@ -148,11 +150,12 @@ def _check_features(graph: Graph) -> None:
     if x.size(1) == 0:
         raise InputError("x has no columns. Leave x out, or load with features='structure'.")
     values = values_of(x)
-    # the sum is finite wherever all entries are, except where it overflows: then the slow test decides
-    if not bool(torch.isfinite(values.sum())):
-        bad = int((~torch.isfinite(values)).sum())
-        if bad:
-            raise InputError(f"x holds {bad:,} NaN or infinite values; features must be finite numbers.")
+    pieces = values.split(PIECE if is_sparse(x) else max(1, PIECE // x.size(1)))
+    # the sum is finite wherever all entries are, except where it overflows: there a slow test decides
+    wide = torch.promote_types(values.dtype, torch.float32)
+    doubtful = [piece for piece in pieces if not bool(torch.isfinite(piece.sum(dtype=wide)))]
+    if bad := sum(int((~torch.isfinite(piece)).sum()) for piece in doubtful):
+        raise InputError(f"x holds {bad:,} NaN or infinite values; features must be finite numbers.")
 
 
 def _check_labels(graph: Graph) -> None:

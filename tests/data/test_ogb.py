@@ -225,7 +225,7 @@ def test_no_room_for_edges(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
     def full(*_: object) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr("gfgnn.data.edge_stream._map", full)
+    monkeypatch.setattr("gfgnn.data.edge_stream._group", full)
     with pytest.raises(InputError, match=r"set GFGNN_CACHE to a folder with room for them: .*No space left"):
         load("ogbn-arxiv", tmp_path)
     assert list((tmp_path / "cache").iterdir()) == []
