@@ -48,6 +48,8 @@ def train_command(
     normalise: o.Normalise = None,
     symmetrise: o.Symmetrise = None,
     max_year: o.MaxYear = None,
+    feature_storage: o.FeatureStorage = None,
+    download: o.Download = False,
     model: Annotated[
         str | None, _option(MODEL, "gcn, gcnii, resgcn, sage, sgc, sign or rgcn (gcnii).")
     ] = None,
@@ -160,7 +162,7 @@ def train_command(
     """Train a network, without backpropagation or with Adam, and say how good it is."""
     data_options = o.given(
         name=data, root=root, features=features, split=split, split_seed=split_seed, split_index=split_index,
-        normalise=normalise, symmetrise=symmetrise, max_year=max_year,
+        normalise=normalise, symmetrise=symmetrise, max_year=max_year, feature_storage=feature_storage,
     )  # fmt: skip
     numbers = {
         name: o.number_or_auto(name, text)
@@ -225,7 +227,7 @@ def train_command(
 
     folder = None if out is None else RunFolder(out, run, overwrite=overwrite, tensorboard=tensorboard)
     with ends_in_order():
-        result, adam = execute(run, folder)
+        result, adam = execute(run, folder, download=download)
     written, official = None, {}
     try:
         with held() as interrupts:
@@ -259,14 +261,16 @@ def merge(file: Path | None, given: dict[str, dict[str, Any]]) -> RunConfig:
     return replace(base, data=data, model=model, train=train, correct_and_smooth=post, **given["run"])
 
 
-def execute(run: RunConfig, folder: RunFolder | None) -> tuple[Result, Result | None]:
+def execute(
+    run: RunConfig, folder: RunFolder | None, *, download: bool = False
+) -> tuple[Result, Result | None]:
     """Loads the data, trains, and compares and post-processes if asked."""
     from gfgnn.model.build import build_model
     from gfgnn.planning import make_plan
     from gfgnn.post import check_post
     from gfgnn.train import check_run
 
-    graph = o.load_graph(run.data)
+    graph = o.load_graph(run.data, download=download)
     model = build_model(run.model, graph)
     config = run.train
     check_run(model, graph, config)

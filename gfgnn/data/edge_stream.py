@@ -95,7 +95,7 @@ def _group(keys: Path, grouped: Path, bounds: NDArray[np.int64], ends: list[int]
     """The keys again, those of one range of targets side by side, the ranges in order."""
     place = [0, *ends[:-1]]
     with open(grouped, "wb", buffering=0) as file:
-        for piece in _pieces(keys, "edges: brought together"):
+        for piece in _pieces(keys, "grouping edges"):
             range_of = np.searchsorted(bounds, piece // 2 // num_nodes, side="right")
             piece = piece[np.argsort(range_of, kind="stable")]
             sizes = np.bincount(range_of, minlength=bounds.size)
@@ -110,7 +110,7 @@ def _group(keys: Path, grouped: Path, bounds: NDArray[np.int64], ends: list[int]
 
 def _write(file: IO[bytes], values: NDArray[np.int64]) -> None:
     """A raw file may take less than it is given."""
-    rest = memoryview(values).cast("B")
+    rest = memoryview(values.tobytes())
     while rest:
         rest = rest[file.write(rest) :]
 
@@ -120,7 +120,7 @@ def _merge_ranges(grouped: Path, distinct: Path, ends: list[int]) -> tuple[int, 
     given = filled = begin = 0
     with open(grouped, "rb") as file, open(distinct, "wb") as out:
         for end in ends:
-            report("edges: sorted", begin, ends[-1])
+            report("sorting edges", begin, ends[-1])
             edges = _distinct(
                 np.sort(np.fromfile(file, np.int64, end - begin))
             )  # numpy.unique takes six times as long
@@ -146,7 +146,7 @@ def _write_edge_index(distinct: Path, count: int, num_nodes: int, path: Path) ->
         write_header(sources, np.int64, (2, count))
         sources.flush()
         targets.seek(sources.tell() + 8 * count)
-        for keys in _pieces(distinct, "edges: written"):
+        for keys in _pieces(distinct, "writing edges"):
             target, source = np.divmod(keys, num_nodes)
             source.tofile(sources)
             target.tofile(targets)

@@ -17,6 +17,10 @@ from gfgnn.checks import InputError
 from gfgnn.data.progress import report
 
 
+#: bytes read at once on the way to others
+SKIP = 1 << 20
+
+
 def write_header(file: IO[bytes], kind: DTypeLike, shape: tuple[int, ...]) -> None:
     """The head of a ``.npy`` file; the numbers follow row by row."""
     about = {"descr": np.lib.format.dtype_to_descr(np.dtype(kind)), "fortran_order": False, "shape": shape}
@@ -91,9 +95,9 @@ class Member:
             ]
             for number, reader in enumerate(readers):
                 _header(reader)
-                reader.seek(number * rows * self.kind.itemsize, 1)
+                _skip(reader, number * rows * self.kind.itemsize)
             for begin in range(0, rows, size):
-                report(f"{self.path.name}: {self.name}", begin, rows)
+                report(f"reading {self.name} of {self.path.name}", begin, rows)
                 count = min(size, rows - begin)
                 parts = [_numbers(reader, self.kind, count, width) for reader in readers]
                 yield np.concatenate(parts, axis=1)
@@ -125,6 +129,12 @@ def _header(reader: IO[bytes]) -> tuple[tuple[int, ...], bool, np.dtype[Any]]:
     if version == (1, 0):
         return np.lib.format.read_array_header_1_0(reader)
     return np.lib.format.read_array_header_2_0(reader)
+
+
+def _skip(reader: IO[bytes], size: int) -> None:
+    """Reads on in small pieces; the archive's own ``seek`` does so in large ones."""
+    while size and (data := reader.read(min(size, SKIP))):
+        size -= len(data)
 
 
 def _numbers(reader: IO[bytes], kind: np.dtype[Any], count: int, width: int) -> NDArray[Any]:

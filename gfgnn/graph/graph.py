@@ -32,7 +32,7 @@ class Graph:
             (``multilabel``); ``[N, C]`` float, NaN where unknown (``regression``).
         num_classes: C.
         train_mask, val_mask, test_mask: ``[N]`` bool, disjoint.
-        x: features ``[N, F]``, dense float32 or a sparse CSR tensor; None where the graph has none.
+        x: features ``[N, F]``, dense float32 (float16 on request) or a sparse CSR tensor; None where there are none.
         edge_weight: ``[E]`` float, or None for all ones.
         directed: whether the adjacency matrix, with its weights, differs from its transpose.
         task: one of :data:`TASKS`.

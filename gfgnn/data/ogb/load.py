@@ -13,6 +13,7 @@ from gfgnn.data.cache import cached_arrays, fingerprint
 from gfgnn.data.edge_stream import stream_clean_edges
 from gfgnn.data.graph_arrays import graph_to_arrays, stored_graph
 from gfgnn.data.npy_stream import write_features
+from gfgnn.data.ogb.download import fetch
 from gfgnn.data.ogb.read import read_raw
 from gfgnn.data.ogb.sets import OgbSet, ogb_set
 from gfgnn.data.ogb.tables import read_table
@@ -25,22 +26,35 @@ FORMAT = 2
 
 
 def load_ogb(
-    name: str, root: Path, *, symmetrise: bool | None = None, storage: str = "float32"
+    name: str,
+    root: Path,
+    *,
+    symmetrise: bool | None = None,
+    storage: str = "float32",
+    download: bool = False,
 ) -> tuple[Graph, torch.Tensor | None]:
     """Reads ``root/ogbn_arxiv`` (or another of :data:`gfgnn.data.ogb.SETS`) as OGB unpacks it.
 
     The graph is kept in the cache folder under the names, sizes and times of the raw files, and the next load maps it:
     pages are read as they are used. What was made of files that have changed since stays there until it is removed.
+    Memory of a conversion is that of some numbers for each node and of pieces of edges and features; where edges have
+    relations (mag), of all edges.
+
+    Args:
+        symmetrise: None mirrors edges where OGB does: its loader mirrors products and proteins, stored once, and its
+            examples mag; arxiv and papers100M stay directed. For mag see :func:`gfgnn.data.ogb.mag.read_mag`.
+        storage: one of :data:`gfgnn.graph.features.STORED`.
+        download: whether files that are missing are fetched, see :func:`gfgnn.data.ogb.download.fetch`.
 
     Returns:
-        The graph, and the year of every node ``[N]`` where the data have it. ``symmetrise`` None mirrors edges where
-        OGB does: its loader mirrors products and proteins, stored once, and its examples mag; arxiv and papers100M stay
-        directed. For mag see :func:`gfgnn.data.ogb.mag.read_mag`.
+        The graph, and the year of every node ``[N]`` where the data have it.
 
     Raises:
         InputError: the data set is not supported, files are missing (the message lists them), or do not fit.
     """
     known = ogb_set(name)
+    if download:
+        fetch(known, root)
     splits = known.files(root)[-3:]
     folder = known.folder(root)
     mirrored = known.mirrored if symmetrise is None else symmetrise
@@ -76,9 +90,7 @@ def _convert(
         features, edges = arguments.pop("features"), arguments.pop("edges", None)
         if edges is not None:
             arguments["edge_index"] = np.zeros((2, 0), np.int64)
-        graph = build_graph(
-            **nothing, **arguments
-        )  # first: what does not fit is sooner found than edges are sorted
+        graph = build_graph(**arguments)  # first: what does not fit is sooner found than all edges are sorted
         write_features(work / "x.npy", features, graph.num_nodes, STORED[storage])
     if edges is not None:
         directed, notes = stream_clean_edges(

@@ -66,7 +66,7 @@ def _parsed(path: Path, kind: type[np.generic], size: int | None) -> Iterator[ND
             width = text.peek(1 << 16).split(b"\n", 1)[0].count(b",") + 1
             chunk = max(1, PIECE // width) if size is None else size
             for frame in pandas.read_csv(text, header=None, dtype=kind, chunksize=chunk):
-                report(f"{path.parent.name}/{path.name}", file.tell(), path.stat().st_size)
+                report(f"reading {path.parent.name}/{path.name}", file.tell(), path.stat().st_size)
                 yield frame.to_numpy()
     except (OSError, EOFError, ValueError, OverflowError, zlib.error) as error:
         raise InputError(f"{path} cannot be read as OGB's gzipped CSV: {error}") from error
