@@ -16,7 +16,6 @@ from numpy.typing import DTypeLike, NDArray
 from gfgnn.checks import InputError
 from gfgnn.data.progress import report
 
-
 #: bytes read at once on the way to others
 SKIP = 1 << 20
 
@@ -87,20 +86,21 @@ class Member:
         """
         rows, columns = self.shape[::-1] if transposed else self.shape
         apart = self.by_columns != transposed
-        width = 1 if apart else columns
+        width, count = (1, columns) if apart else (columns, 1)
         with _readable(self.path), ExitStack() as opened:
             archive = opened.enter_context(zipfile.ZipFile(self.path))
-            readers = [
-                opened.enter_context(archive.open(f"{self.name}.npy")) for _ in range(columns // width)
-            ]
+            readers = [opened.enter_context(archive.open(f"{self.name}.npy")) for _ in range(count)]
             for number, reader in enumerate(readers):
                 _header(reader)
                 _skip(reader, number * rows * self.kind.itemsize)
             for begin in range(0, rows, size):
                 report(f"reading {self.name} of {self.path.name}", begin, rows)
-                count = min(size, rows - begin)
-                parts = [_numbers(reader, self.kind, count, width) for reader in readers]
-                yield np.concatenate(parts, axis=1)
+                piece = np.empty((min(size, rows - begin), columns), self.kind)
+                for number, reader in enumerate(readers):
+                    piece[:, number * width : (number + 1) * width] = _numbers(
+                        reader, self.kind, len(piece), width
+                    )
+                yield piece
 
 
 def members(path: Path) -> dict[str, Member]:
