@@ -20,15 +20,25 @@ TASKS = ("multiclass", "multilabel", "regression")
 PIECE = 1 << 20
 
 
-def check_graph(graph: Graph) -> None:
-    """Raises :class:`InputError` unless every field of ``graph`` fits the others. One pass over edges and features."""
+def check_graph(graph: Graph, changed: frozenset[str] | None = None) -> None:
+    """Raises :class:`InputError` unless every field of ``graph`` fits the others. One pass over edges and features.
+
+    Where ``changed`` names fields, the others are known to fit each other: what depends on none of them, and may be
+    mapped from files larger than memory, is not read.
+    """
+
+    def touched(*names: str) -> bool:
+        return changed is None or not changed.isdisjoint({*names, "num_nodes"})
+
     if graph.num_nodes < 1:
         raise InputError("the graph is empty: it has no nodes. A graph needs at least one node.")
     check_choice("task", graph.task, TASKS)
-    _check_edges(graph)
-    if graph.raw is not None:
+    if touched("edge_index", "edge_weight"):
+        _check_edges(graph)
+    if graph.raw is not None and touched("raw"):
         check_edge_list(graph.raw, graph.num_nodes)
-    _check_features(graph)
+    if touched("x"):
+        _check_features(graph)
     _check_labels(graph)
     _check_masks(graph)
 
