@@ -6,6 +6,7 @@ import gzip
 from pathlib import Path
 
 import numpy as np
+import pandas
 import pytest
 import torch
 from ogb_raw import MAG_COUNTS, write_csv, write_ogb
@@ -187,6 +188,16 @@ def test_tables_are_read_in_pieces(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     assert [len(piece) for piece in pieces(path, np.int64)] == [5, 5, 5, 5, 3]
     assert np.array_equal(read_table(path, np.int64), rows)
     assert np.array_equal(read_table(path, np.float32, 23), rows)
+
+
+def test_short_memory_is_no_fault_of_the_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def short(*_: object, **__: object) -> None:
+        raise pandas.errors.ParserError("Error tokenizing data. C error: out of memory")
+
+    write_ogb(tmp_path, "ogbn-arxiv")
+    monkeypatch.setattr("pandas.read_csv", short)
+    with pytest.raises(MemoryError, match=r"node-label\.csv\.gz"):
+        load("ogbn-arxiv", tmp_path)
 
 
 def test_conversion_is_done_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -15,9 +15,9 @@ from numpy.typing import NDArray
 from ogb_raw import write_csv, write_ogb
 
 NAMES = ("ogbn-products", "ogbn-papers100M")
-NODES, COLUMNS, EDGES = 50_000, 200, 600_000
-#: bytes above what imports and a small data set took; of each graph features take 40 MB, edges 19 MB
-BUDGET = 18 << 20
+NODES, COLUMNS, EDGES = 60_000, 200, 600_000
+#: bytes above what imports and a small data set took; of each graph features take 48 MB, edges 19 MB
+BUDGET = 20 << 20
 
 LOADS = """
 import json, resource, sys

@@ -69,6 +69,8 @@ def _parsed(path: Path, kind: type[np.generic], size: int | None) -> Iterator[ND
                 report(f"reading {path.parent.name}/{path.name}", file.tell(), path.stat().st_size)
                 yield frame.to_numpy()
     except (OSError, EOFError, ValueError, OverflowError, zlib.error) as error:
+        if "out of memory" in str(error):  # pandas says so like any other fault of the text
+            raise MemoryError(f"reading {path}") from error
         raise InputError(f"{path} cannot be read as OGB's gzipped CSV: {error}") from error
 
 
