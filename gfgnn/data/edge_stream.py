@@ -27,7 +27,7 @@ def stream_clean_edges(
     second puts the keys of ranges of targets side by side; the third sorts each range and merges duplicates. Memory is
     that of a few numbers for each node, a piece, and :data:`BLOCK` edges or those of the node that has more. Files are
     read and written, never mapped: mapped pages would count as memory of the process. They take up to 24 bytes for an
-    edge (symmetrised: 48) beside ``path`` until it is complete, itself 16 bytes for each edge that is left.
+    edge (symmetrised: 48), ``path`` included.
 
     Args:
         given: pieces ``[k, 2]`` of edges, source first.

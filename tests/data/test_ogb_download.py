@@ -31,7 +31,9 @@ class Handler(SimpleHTTPRequestHandler):
         tag = f'"{hash(content)}"'
         begin = int(wanted.removeprefix("bytes=").rstrip("-")) if wanted and same == tag else 0
         if begin >= len(content):
-            self.send_error(416)
+            self.send_response(416)
+            self.send_header("Content-Range", f"bytes */{len(content)}")
+            self.end_headers()
             return
         self.send_response(206 if begin else 200)
         self.send_header("ETag", tag)
@@ -102,13 +104,40 @@ def test_a_connection_that_ended_is_taken_up_again(
     assert sorted(path.name for path in tmp_path.iterdir()) == ["made", "ogbn_arxiv", "served"]
 
 
-def test_an_archive_that_was_complete_but_never_unpacked(tmp_path: Path, server: type[Handler]) -> None:
+@pytest.mark.parametrize("more", [b"", b"of another file"])
+def test_an_archive_that_was_received_but_never_unpacked(
+    more: bytes, tmp_path: Path, server: type[Handler], monkeypatch: pytest.MonkeyPatch
+) -> None:
     served(tmp_path)
-    content = (tmp_path / "served" / "arxiv.zip").read_bytes()
-    (tmp_path / ".arxiv.zip.part").write_bytes(content)
-    (tmp_path / ".arxiv.zip.mark").write_text(f'"{hash(content)}"')
+
+    def interrupted(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(download, "_unpack", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            load("ogbn-arxiv", tmp_path, download=True)
+    (left := tmp_path / ".ogbn_arxiv.tmp").mkdir()
+    (left / "half").touch()
+    part = tmp_path / ".arxiv.zip.part"
+    size = part.write_bytes(part.read_bytes() + more)
     load("ogbn-arxiv", tmp_path, download=True)
-    assert server.asked == [f"bytes={len(content)}-", None]
+    assert server.asked == [None, f"bytes={size}-", *([None] if more else [])]
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["made", "ogbn_arxiv", "served"]
+
+
+def test_one_download_at_a_time(tmp_path: Path, server: type[Handler]) -> None:
+    served(tmp_path)
+    seen: list[str] = []
+
+    def meanwhile(phase: str, share: float) -> None:
+        if not seen:
+            seen.append(phase)
+            with pytest.raises(InputError, match="another process is at it"):
+                load("ogbn-arxiv", tmp_path, download=True)
+
+    load("ogbn-arxiv", tmp_path, download=True, progress=meanwhile)
+    assert seen == ["downloading arxiv.zip"]
 
 
 @pytest.mark.parametrize(

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import csv
+import fcntl
 import http.client
 import importlib.util
 import os
 import shutil
-import tempfile
 import urllib.error
 import urllib.request
 import zipfile
 import zlib
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from gfgnn.checks import InputError
@@ -48,17 +50,32 @@ def fetch(known: OgbSet, root: Path) -> None:
     archive = root / f".{known.archive}.zip.part"
     try:
         root.mkdir(parents=True, exist_ok=True)
-        _receive(address, archive)
-    except (OSError, http.client.HTTPException) as error:
-        raise InputError(f"{address} could not be downloaded to {root}: {error}. {by_hand}") from error
-    try:
-        _unpack(archive, known.archive, folder)
-    except (OSError, EOFError, zipfile.BadZipFile, zlib.error, NotImplementedError, RuntimeError) as error:
+        with _alone(root / f".{known.archive}.lock"):
+            if not known.is_complete(root):  # another process may have done it
+                _receive(address, archive)
+                _unpack(archive, known.archive, folder)
+                _forget(archive)
+    except (EOFError, zipfile.BadZipFile, zlib.error, NotImplementedError, RuntimeError) as error:
+        _forget(archive)
         raise InputError(
             f"what came from {address} could not be unpacked to {folder}: {error}. {by_hand}"
         ) from error
-    finally:
-        _forget(archive)
+    except (OSError, http.client.HTTPException) as error:
+        raise InputError(f"{address} could not be downloaded to {root}: {error}. {by_hand}") from error
+
+
+@contextmanager
+def _alone(lock: Path) -> Iterator[None]:
+    """Keeps other processes from the same archive for the block."""
+    with open(lock, "wb") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise OSError("another process is at it") from None
+        try:
+            yield
+        finally:
+            lock.unlink(missing_ok=True)
 
 
 def archive_address(name: str) -> str:
@@ -88,8 +105,9 @@ def _receive(address: str, path: Path) -> None:
     except urllib.error.HTTPError as error:
         if error.code != http.client.REQUESTED_RANGE_NOT_SATISFIABLE:
             raise
-        _forget(path)  # nothing is left to come, or the file is another one
-        _receive(address, path)
+        if not error.headers.get("Content-Range", "").endswith(f"/{begin}"):  # else nothing is left to come
+            _forget(path)
+            _receive(address, path)
         return
     with answer:
         if answer.status != http.client.PARTIAL_CONTENT:
@@ -116,7 +134,8 @@ def _forget(path: Path) -> None:
 
 def _unpack(archive: Path, inside: str, folder: Path) -> None:
     """The folder ``inside`` of the archive as ``folder``, which appears when it is complete."""
-    made = Path(tempfile.mkdtemp(dir=folder.parent, prefix=f".{folder.name}.", suffix=".tmp"))
+    made = folder.parent / f".{folder.name}.tmp"
+    shutil.rmtree(made, ignore_errors=True)  # of a process that was killed
     try:
         with zipfile.ZipFile(archive) as file:
             entries = [entry for entry in file.infolist() if not entry.is_dir()]
@@ -124,7 +143,7 @@ def _unpack(archive: Path, inside: str, folder: Path) -> None:
             for entry in entries:
                 path = (made / entry.filename).resolve()
                 if not path.is_relative_to(made.resolve()):
-                    raise OSError(f"it holds {entry.filename}, which is outside its folder")
+                    raise zipfile.BadZipFile(f"it holds {entry.filename}, which is outside its folder")
                 path.parent.mkdir(parents=True, exist_ok=True)
                 with file.open(entry) as source, open(path, "xb") as target:
                     while piece := source.read(PIECE):
@@ -132,7 +151,7 @@ def _unpack(archive: Path, inside: str, folder: Path) -> None:
                         done += len(piece)
                         report(f"unpacking {inside}.zip", done, total)
         if not (made / inside).is_dir():
-            raise OSError(f"it has no folder {inside}")
+            raise zipfile.BadZipFile(f"it has no folder {inside}")
         os.rename(made / inside, folder)
     finally:
         shutil.rmtree(made, ignore_errors=True)

@@ -65,7 +65,7 @@ def load_ogb(
         )
     except OSError as error:
         raise InputError(
-            f"{known.name} is converted in files: its features, and up to 64 bytes for each edge; set GFGNN_CACHE to a "
+            f"{known.name} is converted in files: its features, and up to 48 bytes for each edge; set GFGNN_CACHE to a "
             f"folder with room for them: {error}"
         ) from error
     year = arrays.get("node_year")
