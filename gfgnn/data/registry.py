@@ -133,13 +133,17 @@ def kept_as(graph: Graph, storage: str) -> Graph:
         raise InputError(
             f"feature_storage={storage!r} is for dense features; those of {graph.name} are sparse, which saves more."
         )
-    x = graph.x.to(getattr(torch, STORED[storage]))
-    if not bool(torch.isfinite(x).all()):
+    kind = getattr(torch, STORED[storage])
+    notes = (*graph.notes, f"features kept as {STORED[storage]}")
+    if graph.x.dtype == kind:  # OGB's, which may be mapped from a file larger than memory
+        return graph.replace(notes=notes)
+    largest = max(abs(float(end)) for end in graph.x.aminmax())
+    if largest > torch.finfo(kind).max:
         raise InputError(
-            f"feature_storage={storage!r} holds numbers up to {torch.finfo(x.dtype).max:,.0f}; {graph.name} has "
-            f"features up to {float(graph.x.abs().max()):.4g}: normalise them, or keep float32."
+            f"feature_storage={storage!r} holds numbers up to {torch.finfo(kind).max:,.0f}; {graph.name} has features "
+            f"up to {largest:.4g}: normalise them, or keep float32."
         )
-    return graph.replace(x=x, notes=(*graph.notes, f"features kept as {STORED[storage]}"))
+    return graph.replace(x=graph.x.to(kind), notes=notes)
 
 
 def _read(
