@@ -227,17 +227,17 @@ def row(line: dict[str, Any]) -> str:
     """A line of the table."""
     sizes = (line.get(key) for key in ("peak_memory", "cache_bytes", "peak_disk_bytes"))
     cells = ["-" if size is None else f"{size / 2**20:,.0f}" for size in sizes]
-    return (
-        f"| {line['command']}, {line['case']} | {line['nodes']:,} | {line['edges']:,} | {line['seconds']:,.1f} | "
-        + " | ".join(cells) + " |"
-    )  # fmt: skip
+    about = (
+        f"| {line['command']}, {line['case']} | {line['storage']} | {line['nodes']:,} | {line['edges']:,} "
+    )
+    return about + f"| {line['seconds']:,.1f} | {' | '.join(cells)} |"
 
 
 def report(results: Path) -> None:
     """The latest line of each phase and size."""
     latest = {(line["command"], line["case"], line["nodes"], line["storage"]): line for line in read(results)}
-    print("| phase | nodes | stored edges | seconds | peak MiB | cache MiB | disk at most, MiB |")
-    print("|---" * 7 + "|")
+    print("| phase | features | nodes | stored edges | seconds | peak MiB | cache MiB | disk at most, MiB |")
+    print("|---" * 8 + "|")
     for line in latest.values():
         print(row(line))
 
