@@ -191,7 +191,7 @@ def test_memory_that_is_not_there_is_one_line() -> None:
 
 
 def test_an_interrupt_that_a_library_turned_into_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
-    def load(data: object) -> None:
+    def load(data: object, **_: object) -> None:
         with suppress(KeyboardInterrupt):
             os.kill(os.getpid(), signal.SIGINT)
         raise RecursionError

@@ -29,6 +29,8 @@ def info_command(
     normalise: o.Normalise = None,
     symmetrise: o.Symmetrise = None,
     max_year: o.MaxYear = None,
+    feature_storage: o.FeatureStorage = None,
+    download: o.Download = False,
     as_json: o.Json = False,
 ) -> None:
     """Print the statistics of a data set and whether it can be trained on."""
@@ -37,9 +39,9 @@ def info_command(
 
     given = o.given(
         name=name, root=root, features=features, split=split, split_seed=split_seed, split_index=split_index,
-        normalise=normalise, symmetrise=symmetrise, max_year=max_year,
+        normalise=normalise, symmetrise=symmetrise, max_year=max_year, feature_storage=feature_storage,
     )  # fmt: skip
-    graph = o.load_graph(given)
+    graph = o.load_graph(given, download=download)
     values = {**statistics(graph), "checks": _checks(graph)}
     if as_json:
         from gfgnn.checkpoint import jsonable

@@ -14,6 +14,7 @@ from typing import Annotated, Any
 import typer
 
 from gfgnn.checks import InputError
+from gfgnn.cli.errors import ends_in_order
 
 POST = "After training"
 
@@ -50,6 +51,12 @@ Symmetrise = Annotated[
 ]
 MaxYear = Annotated[
     int | None, typer.Option(help="Keep nodes of that year or earlier.", rich_help_panel="Data")
+]
+FeatureStorage = Annotated[
+    str | None, typer.Option(help="Keep dense features as fp16 or float32 (float32).", rich_help_panel="Data")
+]
+Download = Annotated[
+    bool, typer.Option("--download", help="Fetch OGB's files where they are missing.", rich_help_panel="Data")
 ]
 Post = Annotated[
     str | None,
@@ -116,8 +123,9 @@ def correct_and_smooth(
     )
 
 
-def load_graph(data: dict[str, Any]) -> Any:
-    """The graph that the data settings describe."""
+def load_graph(data: dict[str, Any], *, download: bool = False) -> Any:
+    """The graph that the data settings describe; ``download`` is none of them, so that no run folder asks for it."""
+    from gfgnn.cli.progress import LoadingProgress
     from gfgnn.data import load
 
     options = dict(data)
@@ -125,7 +133,8 @@ def load_graph(data: dict[str, Any]) -> Any:
     if name is None:
         raise InputError("--data is missing: name a data set, such as --data citeseer.")
     try:
-        return load(name, **options)
+        with ends_in_order(), LoadingProgress() as shown:
+            return load(name, **options, download=download, progress=shown.report)
     except TypeError as error:  # an unknown key in the [data] table of a configuration file
         raise InputError(f"the data settings do not fit: {error}.") from None
 

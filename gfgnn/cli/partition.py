@@ -34,6 +34,8 @@ def partition_command(
     normalise: o.Normalise = None,
     symmetrise: o.Symmetrise = None,
     max_year: o.MaxYear = None,
+    feature_storage: o.FeatureStorage = None,
+    download: o.Download = False,
     method: Annotated[str, _option("auto, pymetis, metis or ldg.")] = "auto",
     balance: Annotated[
         str, _option("What to balance: nodes, edges, labelled, or several: nodes,labelled.")
@@ -59,8 +61,9 @@ def partition_command(
     graph = o.load_graph(
         o.given(
             name=data, root=root, features=features, split=split, split_seed=split_seed, split_index=split_index,
-            normalise=normalise, symmetrise=symmetrise, max_year=max_year,
-        )
+            normalise=normalise, symmetrise=symmetrise, max_year=max_year, feature_storage=feature_storage,
+        ),
+        download=download,
     )  # fmt: skip
     partition = partition_nodes(
         graph,

@@ -10,7 +10,7 @@ import typer
 from gfgnn.cli import options as o
 
 #: Settings that change what the network sees; they follow the model to other data unless given anew.
-INPUT_SETTINGS = ("features", "normalise", "symmetrise")
+INPUT_SETTINGS = ("features", "normalise", "symmetrise", "feature_storage")
 
 
 def predict_command(
@@ -21,6 +21,8 @@ def predict_command(
     normalise: o.Normalise = None,
     symmetrise: o.Symmetrise = None,
     max_year: o.MaxYear = None,
+    feature_storage: o.FeatureStorage = None,
+    download: o.Download = False,
     device: Annotated[str, typer.Option(help="cpu or cuda.")] = "cpu",
     transductive: Annotated[
         bool,
@@ -61,9 +63,15 @@ def predict_command(
     run = RunConfig(post=post or "none", correct_and_smooth=settings)
     network = load_model(model)  # before the data, which may take long
     given = o.given(
-        name=data, root=root, features=features, normalise=normalise, symmetrise=symmetrise, max_year=max_year
+        name=data,
+        root=root,
+        features=features,
+        normalise=normalise,
+        symmetrise=symmetrise,
+        max_year=max_year,
+        feature_storage=feature_storage,
     )
-    graph = o.load_graph({**_trained_on(model, everything=data is None), **given})
+    graph = o.load_graph({**_trained_on(model, everything=data is None), **given}, download=download)
     predictions = predict(
         model if transductive else network,
         graph,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 import os
 import sys
@@ -17,6 +16,7 @@ import typer
 from gfgnn.checks import InputError
 from gfgnn.cli import options as o
 from gfgnn.cli.errors import INTERRUPTED, ends_in_order
+from gfgnn.cli.outcome import official_of, predicted_by, report, summarise
 from gfgnn.cli.solver_options import check_options
 from gfgnn.interrupts import held
 
@@ -27,7 +27,6 @@ if TYPE_CHECKING:
     from gfgnn.output import RunFolder
     from gfgnn.plan.plan import Plan
     from gfgnn.planning import Fit
-    from gfgnn.predict import Predictions
     from gfgnn.result import Result
     from gfgnn.toml import RunConfig
 
@@ -50,6 +49,8 @@ def train_command(
     normalise: o.Normalise = None,
     symmetrise: o.Symmetrise = None,
     max_year: o.MaxYear = None,
+    feature_storage: o.FeatureStorage = None,
+    download: o.Download = False,
     model: Annotated[
         str | None, _option(MODEL, "gcn, gcnii, resgcn, sage, sgc, sign or rgcn (gcnii).")
     ] = None,
@@ -170,7 +171,7 @@ def train_command(
     """Train a network, without backpropagation or with Adam, and say how good it is."""
     data_options = o.given(
         name=data, root=root, features=features, split=split, split_seed=split_seed, split_index=split_index,
-        normalise=normalise, symmetrise=symmetrise, max_year=max_year,
+        normalise=normalise, symmetrise=symmetrise, max_year=max_year, feature_storage=feature_storage,
     )  # fmt: skip
     numbers = {
         name: o.number_or_auto(name, text)
@@ -240,7 +241,7 @@ def train_command(
 
     folder = None if out is None else RunFolder(out, run, overwrite=overwrite, tensorboard=tensorboard)
     with ends_in_order():
-        result, adam = execute(run, folder)
+        result, adam = execute(run, folder, download=download)
     written, official = None, {}
     try:
         with held() as interrupts:
@@ -274,14 +275,16 @@ def merge(file: Path | None, given: dict[str, dict[str, Any]]) -> RunConfig:
     return replace(base, data=data, model=model, train=train, correct_and_smooth=post, **given["run"])
 
 
-def execute(run: RunConfig, folder: RunFolder | None) -> tuple[Result, Result | None]:
+def execute(
+    run: RunConfig, folder: RunFolder | None, *, download: bool = False
+) -> tuple[Result, Result | None]:
     """Loads the data, trains, and compares and post-processes if asked."""
     from gfgnn.model.build import build_model
     from gfgnn.planning import fit_memory, make_plan
     from gfgnn.post import check_post
     from gfgnn.train import check_run
 
-    graph = o.load_graph(run.data)
+    graph = o.load_graph(run.data, download=download)
     model = build_model(run.model, graph)
     config = run.train
     check_run(model, graph, config)
@@ -381,70 +384,3 @@ def _train(
 def one_device(config: TrainConfig) -> TrainConfig:
     """The same settings without a grid."""
     return replace(config, parts=1, stages=1, stage_bounds=None, staleness=0, partition=None, timeline=False)
-
-
-def official_of(result: Result) -> dict[str, float]:
-    """What OGB's evaluator says of the test nodes, where the graph is a data set of OGB with its own split.
-
-    It takes one more run of the network on one device; a grid may have been chosen because that does not fit.
-    """
-    from gfgnn.data.ogb import SETS, official_test
-
-    if result.graph.name not in SETS or (result.ranks and not result.config.out_of_core):
-        return {}
-    predicted = predicted_by(result)
-    if predicted.prediction is None or predicted.probability is None:
-        return {}
-    return official_test(result.graph, predicted.prediction, predicted.probability)
-
-
-def predicted_by(result: Result) -> Predictions:
-    """What the best iterate predicts, part after part where it was trained so, and within the same memory limit."""
-    from gfgnn.predict import predict
-
-    config = result.config
-    parts = config.parts if config.out_of_core else None
-    return predict(result, result.graph, device=config.device, parts=parts, memory_limit=config.memory_limit)
-
-
-def summarise(result: Result, adam: Result | None) -> dict[str, Any]:
-    """The object of ``result.json`` and ``--json``; with a comparison, Adam's own object under ``adam``."""
-    summary = result.summary()
-    if adam is not None:
-        summary["adam"] = adam.summary()
-        summary["adam_seconds_to_best_ratio"] = adam.seconds_to_best / result.seconds_to_best
-    return summary
-
-
-def report(
-    result: Result, adam: Result | None, out: RunFolder | None, official: dict[str, float], *, as_json: bool
-) -> None:
-    """Prints the outcome: one JSON object, or a few lines."""
-    if as_json:
-        from gfgnn.checkpoint import jsonable
-
-        print(json.dumps(jsonable(summarise(result, adam) | official)))
-        return
-    from gfgnn.cli.table import comparison, memory_line, official_lines, ranks_table
-
-    print(comparison(result, adam))
-    for line in official_lines(official):
-        print(line)
-    if result.fit is not None:
-        print(memory_line(result))
-    if result.ranks:
-        print(f"\n{ranks_table(result)}\n")
-    if result.profile is not None:
-        from gfgnn.cli.profile import profile_text
-
-        print(f"\n{profile_text(result.profile)}\n")
-        if out is None:
-            print("For a trace that Chrome and Perfetto show, add --out DIR.")
-    for note in result.notes:
-        print(f"note: {note}", file=sys.stderr)
-    if result.interrupted:
-        print("Interrupted: this is the best iterate up to then.")
-    elif adam is not None and adam.interrupted:
-        print("Interrupted: Adam's is the best iterate up to then.")
-    if out is not None:
-        print(f"Written to {out.path}: {', '.join(out.files())}")

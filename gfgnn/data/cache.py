@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import hashlib
 import os
 import shutil
@@ -20,6 +21,8 @@ from gfgnn.data.npz import read_arrays, write_arrays
 ABANDONED = 24 * 3600
 #: file of the names of the arrays in a folder
 NAMES = "names.txt"
+#: file in a folder that is being made, locked by the process that makes it
+OWNER = "gfgnn.lock"
 
 
 def cache_folder() -> Path:
@@ -56,12 +59,18 @@ def cached(name: str, key: str, make: Callable[[], np.ndarray]) -> np.ndarray:
     return array
 
 
-def cached_arrays(name: str, key: str, make: Callable[[], dict[str, np.ndarray]]) -> dict[str, np.ndarray]:
-    """The arrays ``make()`` returns, mapped from ``NAME-KEY/*.npy`` in the cache: read as they are used, never altered.
+def cached_arrays(
+    name: str, key: str, make: Callable[[Path], dict[str, np.ndarray]]
+) -> dict[str, np.ndarray]:
+    """The arrays of ``make(folder)``, mapped from ``NAME-KEY/*.npy`` in the cache: read as used, never altered.
 
-    The folder is written under another name and gets its own when it is complete, so that a process that is killed
-    leaves nothing that is trusted later. A damaged entry is made again, and a cache that cannot be written is done
-    without: the arrays are then in memory.
+    They are those it returns and those it writes to ``folder`` as ``ARRAY.npy`` itself, which then need not fit into
+    memory. The folder is made under another name and gets its own when it is complete, so that a process that is killed
+    leaves nothing that is trusted later; what such left is removed. A damaged entry is made again. Where no cache can
+    be had the files lie in the system's temporary folder, for this process alone.
+
+    Raises:
+        OSError: there is no room for the files.
     """
     folder = cache_folder() / f"{name}-{key}"
     if folder.is_dir():
@@ -69,51 +78,64 @@ def cached_arrays(name: str, key: str, make: Callable[[], dict[str, np.ndarray]]
             return _mapped(folder)
         except (OSError, EOFError, ValueError):
             shutil.rmtree(folder, ignore_errors=True)
-    arrays = make()
-    try:
-        _write_folder(folder, name, arrays)
-        return _mapped(folder)
-    except (OSError, ValueError):
-        return arrays
+    with work_folder(folder.name) as work:
+        arrays = make(work)
+        for part, array in arrays.items():
+            np.save(work / f"{part}.npy", array, allow_pickle=False)
+        files = sorted(work.glob("*.npy"))
+        for path in files:
+            with open(path, "rb") as file:
+                os.fsync(file.fileno())  # a new name must not reach the disk before what it names
+        (work / NAMES).write_text("\n".join(path.stem for path in files), encoding="utf-8")
+        if work.parent == folder.parent and not folder.is_dir():  # another process may have been quicker
+            for owner in work.glob(f"{OWNER}*"):
+                owner.unlink()
+            os.rename(work, folder)
+            work = folder
+        return _mapped(work)  # arrays stay valid where their files are removed
 
 
 @contextlib.contextmanager
 def work_folder(name: str) -> Iterator[Path]:
-    """A folder for large files while ``NAME`` is made: in the cache, or where the system has such if that is not to be.
-
-    It is removed at the end; arrays mapped from its files stay valid.
-    """
+    """A folder to make ``NAME`` in, beside its place where that can be written; what is left of it is removed."""
     try:
         cache_folder().mkdir(parents=True, exist_ok=True)
-        made = tempfile.mkdtemp(dir=cache_folder(), prefix=f".{name}-work.", suffix=".tmp")
+        made = Path(tempfile.mkdtemp(dir=cache_folder(), prefix=f".{name}.", suffix=".tmp"))
     except OSError:
-        made = tempfile.mkdtemp(prefix=f".{name}-work.", suffix=".tmp")
+        made = Path(tempfile.mkdtemp(prefix=f".{name}.", suffix=".tmp"))
     try:
-        yield Path(made)
+        with _owned(made):
+            for other in cache_folder().glob(".*.tmp"):
+                if _abandoned(other):
+                    shutil.rmtree(other, ignore_errors=True)
+            yield made
     finally:
         shutil.rmtree(made, ignore_errors=True)
+
+
+@contextlib.contextmanager
+def _owned(folder: Path) -> Iterator[None]:
+    """Within the block a lock on a file in ``folder`` says that its process lives, which the system knows best."""
+    with open(folder / f"{OWNER}.new", "wb") as file:
+        with contextlib.suppress(OSError):  # a file system without locks: then age decides
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            os.rename(file.name, folder / OWNER)
+        yield
+
+
+def _abandoned(folder: Path) -> bool:
+    """Whether the process that made the work folder is known to be dead, or was never known and the folder is old."""
+    try:
+        with open(folder / OWNER, "rb") as file:
+            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+            return True
+    except FileNotFoundError:
+        return folder.is_dir() and time.time() - folder.stat().st_mtime > ABANDONED
+    except OSError:
+        return False
 
 
 def _mapped(folder: Path) -> dict[str, np.ndarray]:
     """Copies on write: a change of an array stays in this process. All that are listed must be there."""
     names = (folder / NAMES).read_text(encoding="utf-8").split()
     return {name: np.load(folder / f"{name}.npy", mmap_mode="c", allow_pickle=False) for name in names}
-
-
-def _write_folder(folder: Path, name: str, arrays: dict[str, np.ndarray]) -> None:
-    folder.parent.mkdir(parents=True, exist_ok=True)
-    for old in folder.parent.glob(f".{name}-*.tmp"):
-        if time.time() - old.stat().st_mtime > ABANDONED:
-            shutil.rmtree(old, ignore_errors=True)
-    temporary = Path(tempfile.mkdtemp(dir=folder.parent, prefix=f".{folder.name}.", suffix=".tmp"))
-    try:
-        for part, array in arrays.items():
-            with open(temporary / f"{part}.npy", "wb") as file:
-                np.save(file, array, allow_pickle=False)
-                file.flush()
-                os.fsync(file.fileno())  # a new name must not reach the disk before what it names
-        (temporary / NAMES).write_text("\n".join(arrays), encoding="utf-8")
-        if not folder.is_dir():  # another process may have been quicker
-            os.rename(temporary, folder)
-    finally:
-        shutil.rmtree(temporary, ignore_errors=True)

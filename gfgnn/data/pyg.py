@@ -95,7 +95,10 @@ def to_pyg(graph: Graph) -> Data:
 
     raw = graph.raw
     edges: Graph | EdgeList = graph if raw is None else raw
-    data = Data(x=graph.x, edge_index=edges.edge_index, y=graph.y, num_nodes=graph.num_nodes)
+    x = (
+        graph.x.float() if graph.x is not None and graph.x.dtype == torch.float16 else graph.x
+    )  # what modules take
+    data = Data(x=x, edge_index=edges.edge_index, y=graph.y, num_nodes=graph.num_nodes)
     for key in (*MASKS, "node_ids"):
         if (value := getattr(graph, key)) is not None:
             data[key] = value

@@ -8,14 +8,16 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from gfgnn.checks import InputError
+from gfgnn.checks import InputError, check_choice
 from gfgnn.data.cache import cached, fingerprint
 from gfgnn.data.find import find_npz
 from gfgnn.data.npz import cast, graph_from_arrays, read_about, read_arrays
 from gfgnn.data.ogb import is_ogb, load_ogb
+from gfgnn.data.progress import Report, reported_to
 from gfgnn.data.splits import check_split_index, draw_split
 from gfgnn.data.structure import structure_features
 from gfgnn.data.synthetic import parse_synthetic, synthetic_graph
+from gfgnn.graph.features import STORED, is_sparse
 from gfgnn.graph.features import normalise as normalise_features
 from gfgnn.graph.graph import Graph
 
@@ -34,6 +36,9 @@ def load(
     symmetrise: bool | None = None,
     max_year: int | None = None,
     task: str | None = None,
+    feature_storage: str = "float32",
+    download: bool = False,
+    progress: Report | None = None,
 ) -> Graph:
     """Loads a graph.
 
@@ -41,13 +46,14 @@ def load(
     ``citeseer``                      NAME.npz in ``root``, in ``$GFGNN_DATA``, or shipped with the package
     ``some/file.npz``                 a file in the neutral format of datasets/README.md
     ``Planetoid:Cora``, ``Actor:``    ``torch_geometric.datasets.Planetoid(root, "Cora")`` and so on
-    ``ogbn-arxiv``                    OGB's raw files in ``root`` (or ``$GFGNN_DATA``), never downloaded; also
-                                      products, proteins, mag, papers100M; see :func:`gfgnn.data.ogb.load_ogb`
+    ``ogbn-arxiv``                    OGB's raw files in ``root`` (or ``$GFGNN_DATA``, else ``data``); also products,
+                                      proteins, mag, papers100M; see :func:`gfgnn.data.ogb.load_ogb`
     ``synthetic:nodes=1e5,classes=8`` a planted partition; see :class:`gfgnn.data.synthetic.SyntheticConfig`
     ================================= ============================================================================
 
     The steps are taken in this order, and each leaves a sentence in ``graph.notes``: read, clean edges
-    (self-loops removed, duplicates merged), symmetrise, ``max_year``, ``split``, ``features``, ``normalise``.
+    (self-loops removed, duplicates merged), symmetrise, ``max_year``, ``split``, ``features``,
+    ``normalise``, ``feature_storage``.
 
     Args:
         name_or_path: see the table.
@@ -64,11 +70,22 @@ def load(
             says about itself (directed data stay directed).
         max_year: keeps nodes of that year or earlier, where the data have ``node_year``.
         task: ``multiclass``, ``multilabel`` or ``regression``; None reads it off the labels.
+        feature_storage: ``fp16`` keeps dense features as float16, in OGB's cached files too: half the memory and disk.
+            They become the type that is trained in where a problem is built.
+        download: fetch OGB's data set where its files are missing; other names have nothing to download, or (PyG's) do
+            so anyway.
+        progress: called with what is being done and the share of it that is done, while OGB's files are downloaded or
+            converted.
 
     Raises:
         InputError: the data are not found (with where it was looked for), damaged, or the options do not fit them.
     """
-    graph, year = _read(os.fspath(name_or_path), root, split_index, symmetrise, task)
+    check_choice("feature_storage", feature_storage, STORED)
+    name = os.fspath(name_or_path)
+    if download and not is_ogb(name):
+        raise InputError(f"download is for OGB's data sets, such as ogbn-arxiv; got {name}.")
+    with reported_to(progress):
+        graph, year = _read(name, root, split_index, symmetrise, task, feature_storage, download)
     if max_year is not None:
         if year is None:
             raise InputError(f"max_year needs the year of every node, and {graph.name} has no node_year.")
@@ -83,7 +100,7 @@ def load(
         graph = with_structure_features(graph, _structure_columns(features, graph.num_nodes))
     if normalise is not None:
         graph = normalised(graph, normalise)
-    return graph
+    return graph if feature_storage == "float32" else kept_as(graph, feature_storage)
 
 
 def with_structure_features(graph: Graph, k: int = STRUCTURE_COLUMNS, seed: int = 0) -> Graph:
@@ -108,12 +125,35 @@ def normalised(graph: Graph, how: str) -> Graph:
     )
 
 
+def kept_as(graph: Graph, storage: str) -> Graph:
+    """``graph`` with dense features stored as :data:`gfgnn.graph.features.STORED` says."""
+    if graph.x is None:
+        return graph
+    if is_sparse(graph.x):
+        raise InputError(
+            f"feature_storage={storage!r} is for dense features; those of {graph.name} are sparse, which saves more."
+        )
+    kind = getattr(torch, STORED[storage])
+    notes = (*graph.notes, f"features kept as {STORED[storage]}")
+    if graph.x.dtype == kind:  # OGB's, which may be mapped from a file larger than memory
+        return graph.replace(notes=notes)
+    largest = max(abs(float(end)) for end in graph.x.aminmax())
+    if largest > torch.finfo(kind).max:
+        raise InputError(
+            f"feature_storage={storage!r} holds numbers up to {torch.finfo(kind).max:,.0f}; {graph.name} has features "
+            f"up to {largest:.4g}: normalise them, or keep float32."
+        )
+    return graph.replace(x=graph.x.to(kind), notes=notes)
+
+
 def _read(
     name: str,
     root: str | os.PathLike[str] | None,
     split_index: int,
     symmetrise: bool | None,
     task: str | None,
+    storage: str,
+    download: bool,
 ) -> tuple[Graph, torch.Tensor | None]:
     """The graph as its source has it, and the year of every node where known."""
     if name == "synthetic" or name.startswith("synthetic:"):
@@ -128,7 +168,7 @@ def _read(
     if path is None:
         check_split_index(split_index, 1)
         ogb_root = folder or Path(os.environ.get("GFGNN_DATA") or "data")
-        return load_ogb(name, ogb_root, symmetrise=symmetrise)
+        return load_ogb(name, ogb_root, symmetrise=symmetrise, storage=storage, download=download)
     arrays = read_arrays(path)
     graph = graph_from_arrays(
         arrays, path.stem, split_index=split_index, symmetrise=symmetrise, task=task, about=read_about(path)

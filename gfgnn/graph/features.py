@@ -14,6 +14,11 @@ MAX_SPARSE_DENSITY = 0.2
 
 NORMALISATIONS = ("rows", "columns")
 
+#: numbers of dense features computed with at once: they may be mapped from a file larger than memory
+PIECE = 1 << 20
+#: how features may be kept; they become the type that is trained in where a problem is built
+STORED = {"float32": "float32", "fp16": "float16"}
+
 
 def csr_tensor(indptr: Tensor, indices: Tensor, values: Tensor, shape: tuple[int, int]) -> Tensor:
     """A checked ``[N, F]`` torch sparse CSR tensor with int64 indices and float32 values.
@@ -85,23 +90,34 @@ def normalise(x: Tensor, how: str) -> Tensor:
 
     ``rows``: ``x_i / sum_j |x_ij|``; rows of zeros stay zero. ``columns``: dense columns get mean 0 and variance 1;
     sparse columns are divided by their root mean square and not centred, which would fill them. Constant (sparse:
-    empty) columns become or stay zero.
+    empty) columns become or stay zero. What is computed of dense features beside the result is small.
 
     Args:
-        x: ``[N, F]``, dense or sparse CSR.
+        x: ``[N, F]``, dense (float32, float16) or sparse CSR.
         how: ``rows`` or ``columns``.
     """
     check_choice("normalise", how, NORMALISATIONS)
     if is_sparse(x):
         return _normalise_sparse(x, how)
+    pieces = x.split(max(1, PIECE // max(1, x.size(1))))
+    scaled = torch.empty_like(x)
     if how == "rows":
-        total = x.abs().sum(dim=1, keepdim=True)
-        return torch.where(total > 0, x / total, torch.zeros_like(x))
-    centred = x.double() - x.double().mean(dim=0)
-    deviation = centred.square().mean(dim=0).sqrt()
+        for rows, out in zip(pieces, scaled.split(pieces[0].size(0)), strict=True):
+            total = rows.abs().sum(dim=1, keepdim=True, dtype=torch.promote_types(x.dtype, torch.float32))
+            out.copy_(torch.where(total > 0, rows / total, torch.zeros_like(rows)))
+        return scaled
+    largest = torch.zeros(x.size(1), dtype=torch.float64)
+    mean, square = torch.zeros_like(largest), torch.zeros_like(largest)
+    for rows in pieces:
+        mean += rows.double().sum(dim=0) / x.size(0)
+    for rows in pieces:
+        square += (rows.double() - mean).square().sum(dim=0) / x.size(0)
+        largest = torch.maximum(largest, rows.abs().double().amax(dim=0))
     # a constant column leaves rounding errors of the mean, which must not be blown up to variance 1
-    constant = deviation <= 1e-7 * x.abs().amax(dim=0).double() if x.size(0) else deviation < 0
-    return torch.where(constant, torch.zeros_like(centred), centred / deviation).to(x.dtype)
+    deviation = torch.where(square.sqrt() <= 1e-7 * largest, torch.inf, square.sqrt())
+    for rows, out in zip(pieces, scaled.split(pieces[0].size(0)), strict=True):
+        out.copy_((rows.double() - mean) / deviation)
+    return scaled
 
 
 def _normalise_sparse(x: Tensor, how: str) -> Tensor:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -32,7 +32,7 @@ class Graph:
             (``multilabel``); ``[N, C]`` float, NaN where unknown (``regression``).
         num_classes: C.
         train_mask, val_mask, test_mask: ``[N]`` bool, disjoint.
-        x: features ``[N, F]``, dense float32 or a sparse CSR tensor; None where the graph has none.
+        x: features ``[N, F]``, dense float32 (float16 on request) or a sparse CSR tensor; None where there are none.
         edge_weight: ``[E]`` float, or None for all ones.
         directed: whether the adjacency matrix, with its weights, differs from its transpose.
         task: one of :data:`TASKS`.
@@ -86,8 +86,15 @@ class Graph:
         return 1 if self.raw is None else self.raw.num_relations
 
     def replace(self, **changes: object) -> Graph:
-        """A copy with some fields changed."""
-        return replace(self, **changes)  # type: ignore[arg-type]
+        """A copy with some fields changed; of what stays as it was, nothing is checked again."""
+        names = [field.name for field in fields(self)]
+        if unknown := changes.keys() - set(names):
+            raise TypeError(f"a graph has no {', '.join(sorted(unknown))}")
+        copy = object.__new__(type(self))
+        for name in names:
+            object.__setattr__(copy, name, changes.get(name, getattr(self, name)))
+        check_graph(copy, frozenset(changes))
+        return copy
 
     def labelled(self, mask: Tensor) -> Tensor:
         """Node ids inside ``mask`` that carry a label, ``[k]``."""

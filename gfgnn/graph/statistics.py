@@ -35,7 +35,7 @@ def statistics(graph: Graph) -> dict[str, Any]:
         "directed": graph.directed,
         "weighted": graph.edge_weight is not None,
         "num_features": graph.num_features,
-        "feature_storage": "none" if graph.x is None else "sparse" if is_sparse(graph.x) else "dense",
+        "feature_storage": _storage(graph),
         "feature_density": None,
         "num_classes": graph.num_classes,
         "edge_homophily": edge_homophily(graph),
@@ -55,3 +55,9 @@ def statistics(graph: Graph) -> dict[str, Any]:
         known = graph.y[graph.y >= 0]
         result["class_counts"] = torch.bincount(known, minlength=graph.num_classes).tolist()
     return result
+
+
+def _storage(graph: Graph) -> str:
+    if graph.x is None:
+        return "none"
+    return "sparse" if is_sparse(graph.x) else "dense, fp16" if graph.x.dtype == torch.float16 else "dense"

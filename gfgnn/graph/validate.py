@@ -9,24 +9,36 @@ import torch
 from torch import Tensor
 
 from gfgnn.checks import InputError, check_choice, check_count
-from gfgnn.graph.features import values_of
+from gfgnn.graph.features import is_sparse, values_of
 
 if TYPE_CHECKING:
     from gfgnn.graph.edges import EdgeList
     from gfgnn.graph.graph import Graph
 
 TASKS = ("multiclass", "multilabel", "regression")
+#: edges, or numbers of features, looked at at once: they may be mapped from files larger than memory
+PIECE = 1 << 20
 
 
-def check_graph(graph: Graph) -> None:
-    """Raises :class:`InputError` unless every field of ``graph`` fits the others. One pass over edges and features."""
+def check_graph(graph: Graph, changed: frozenset[str] | None = None) -> None:
+    """Raises :class:`InputError` unless every field of ``graph`` fits the others. One pass over edges and features.
+
+    Where ``changed`` names fields, the others are known to fit each other: what depends on none of them, and may be
+    mapped from files larger than memory, is not read.
+    """
+
+    def touched(*names: str) -> bool:
+        return changed is None or not changed.isdisjoint({*names, "num_nodes"})
+
     if graph.num_nodes < 1:
         raise InputError("the graph is empty: it has no nodes. A graph needs at least one node.")
     check_choice("task", graph.task, TASKS)
-    _check_edges(graph)
-    if graph.raw is not None:
+    if touched("edge_index", "edge_weight"):
+        _check_edges(graph)
+    if graph.raw is not None and touched("raw"):
         check_edge_list(graph.raw, graph.num_nodes)
-    _check_features(graph)
+    if touched("x"):
+        _check_features(graph)
     _check_labels(graph)
     _check_masks(graph)
 
@@ -115,8 +127,8 @@ def _check_edges(graph: Graph) -> None:
         raise InputError(f"edge_index must be int64 [2, E]; got {edge_index.dtype} {list(edge_index.shape)}.")
     if (bad := _outside(edge_index, n)) is not None:
         raise InputError(f"edge_index names node {bad}, which does not exist: nodes are 0 to {n - 1}.")
-    if edge_index.numel():
-        source, target = edge_index
+    for begin in range(0, graph.num_edges, PIECE):  # one edge more, to be compared with the last
+        source, target = edge_index[:, begin : begin + PIECE + 1]
         key = target * n + source
         if bool((source == target).any()) or not bool((key[1:] > key[:-1]).all()):
             raise InputError(
@@ -148,11 +160,12 @@ def _check_features(graph: Graph) -> None:
     if x.size(1) == 0:
         raise InputError("x has no columns. Leave x out, or load with features='structure'.")
     values = values_of(x)
-    # the sum is finite wherever all entries are, except where it overflows: then the slow test decides
-    if not bool(torch.isfinite(values.sum())):
-        bad = int((~torch.isfinite(values)).sum())
-        if bad:
-            raise InputError(f"x holds {bad:,} NaN or infinite values; features must be finite numbers.")
+    pieces = values.split(PIECE if is_sparse(x) else max(1, PIECE // x.size(1)))
+    # the sum is finite wherever all entries are, except where it overflows: there a slow test decides
+    wide = torch.promote_types(values.dtype, torch.float32)
+    doubtful = [piece for piece in pieces if not bool(torch.isfinite(piece.sum(dtype=wide)))]
+    if bad := sum(int((~torch.isfinite(piece)).sum()) for piece in doubtful):
+        raise InputError(f"x holds {bad:,} NaN or infinite values; features must be finite numbers.")
 
 
 def _check_labels(graph: Graph) -> None:

@@ -27,12 +27,16 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path / "cache"
 
 
-def never() -> dict[str, np.ndarray]:
+def make(_: Path) -> dict[str, np.ndarray]:
+    return dict(ARRAYS)
+
+
+def never(_: Path) -> dict[str, np.ndarray]:
     raise AssertionError("made again")
 
 
 def test_second_time_is_mapped_and_changes_stay_out(folder: Path) -> None:
-    cached_arrays("n", "k", lambda: ARRAYS)
+    cached_arrays("n", "k", make)
     for _ in range(2):
         found = cached_arrays("n", "k", never)
         assert set(found) == set(ARRAYS)
@@ -46,25 +50,38 @@ def test_second_time_is_mapped_and_changes_stay_out(folder: Path) -> None:
 
 @pytest.mark.parametrize("content", [b"", b"nothing", None])
 def test_damaged_entries_are_made_again(folder: Path, content: bytes | None) -> None:
-    cached_arrays("n", "k", lambda: ARRAYS)
+    cached_arrays("n", "k", make)
     path = folder / "n-k" / "a.npy"
     path.write_bytes(path.read_bytes()[:-1] if content is None else content)
-    assert np.array_equal(cached_arrays("n", "k", lambda: ARRAYS)["a"], ARRAYS["a"])
+    assert np.array_equal(cached_arrays("n", "k", make)["a"], ARRAYS["a"])
     assert np.array_equal(cached_arrays("n", "k", never)["a"], ARRAYS["a"])
 
 
 @pytest.mark.parametrize("lost", ["a.npy", NAMES])
 def test_entries_that_lack_a_file_are_made_again(folder: Path, lost: str) -> None:
-    cached_arrays("n", "k", lambda: ARRAYS)
+    cached_arrays("n", "k", make)
     (folder / "n-k" / lost).unlink()
-    assert set(cached_arrays("n", "k", lambda: ARRAYS)) == set(ARRAYS)
+    assert set(cached_arrays("n", "k", make)) == set(ARRAYS)
     assert set(cached_arrays("n", "k", never)) == set(ARRAYS)
 
 
 def test_no_place_to_write(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "file").touch()
     monkeypatch.setenv("GFGNN_CACHE", str(tmp_path / "file" / "below"))
-    assert cached_arrays("n", "k", lambda: ARRAYS) is ARRAYS
+    for _ in range(2):
+        found = cached_arrays("n", "k", make)  # mapped from files that are gone
+        assert set(found) == set(ARRAYS)
+        assert np.array_equal(found["a"], ARRAYS["a"])
+
+
+def test_arrays_may_come_as_files(folder: Path) -> None:
+    def write(work: Path) -> dict[str, np.ndarray]:
+        np.save(work / "b.npy", np.arange(4))
+        return {"a": ARRAYS["a"]}
+
+    assert set(cached_arrays("n", "k", write)) == {"a", "b"}
+    assert cached_arrays("n", "k", never)["b"].tolist() == [0, 1, 2, 3]
+    assert sorted(path.name for path in (folder / "n-k").iterdir()) == ["a.npy", "b.npy", NAMES]
 
 
 def test_a_full_disk_leaves_nothing(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -72,7 +89,8 @@ def test_a_full_disk_leaves_nothing(folder: Path, monkeypatch: pytest.MonkeyPatc
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr("gfgnn.data.cache.os.fsync", full)
-    assert cached_arrays("n", "k", lambda: ARRAYS) is ARRAYS
+    with pytest.raises(OSError, match="No space left"):
+        cached_arrays("n", "k", make)
     assert list(folder.iterdir()) == []
 
 
@@ -81,15 +99,14 @@ import os, signal
 import numpy as np
 from gfgnn.data import cache
 save, calls = np.save, []
-def half(file, array, **options):
+def half(path, array, **options):
     calls.append(1)
     if len(calls) == 2:
-        file.write(b"half of it")
-        file.flush()
+        path.write_bytes(b"half of it")
         os.kill(os.getpid(), signal.SIGKILL)
-    save(file, array, **options)
+    save(path, array, **options)
 np.save = half
-cache.cached_arrays("n", "k", lambda: {"a": np.arange(3), "b": np.arange(4)})
+cache.cached_arrays("n", "k", lambda folder: {"a": np.arange(3), "b": np.arange(4)})
 """
 
 
@@ -101,9 +118,28 @@ def test_a_killed_process_leaves_nothing_that_is_trusted(folder: Path) -> None:
     (left,) = folder.iterdir()
     assert left.name.startswith(".n-k.")
     assert left.name.endswith(".tmp")
-    assert np.array_equal(cached_arrays("n", "k", lambda: ARRAYS)["a"], ARRAYS["a"])
+    assert np.array_equal(cached_arrays("n", "k", make)["a"], ARRAYS["a"])
     assert np.array_equal(cached_arrays("n", "k", never)["a"], ARRAYS["a"])
-    assert left.exists()  # it may be another process at work
-    os.utime(left, (0, time.time() - ABANDONED - 1))
-    cached_arrays("n", "other", lambda: ARRAYS)
-    assert sorted(path.name for path in folder.iterdir()) == ["n-k", "n-other"]
+    assert not left.exists()  # its process is known to be dead
+    assert [path.name for path in folder.iterdir()] == ["n-k"]
+
+
+def test_work_of_others(folder: Path) -> None:
+    """A folder whose process lives stays; of one that nobody is known to have made, age decides."""
+    alive: list[Path] = []
+
+    def busy(work: Path) -> dict[str, np.ndarray]:
+        alive.append(work)
+        (unknown := folder / ".m-k.x.tmp").mkdir(exist_ok=True)
+        cached_arrays("m", "k", make)
+        assert work.is_dir()
+        assert unknown.is_dir()
+        os.utime(unknown, (0, time.time() - ABANDONED - 1))
+        cached_arrays("m", "other", make)
+        assert work.is_dir()
+        assert not unknown.exists()
+        return make(work)
+
+    cached_arrays("n", "k", busy)
+    assert not alive[0].exists()
+    assert sorted(path.name for path in folder.iterdir()) == ["m-k", "m-other", "n-k"]

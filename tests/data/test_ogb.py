@@ -6,6 +6,7 @@ import gzip
 from pathlib import Path
 
 import numpy as np
+import pandas
 import pytest
 import torch
 from ogb_raw import MAG_COUNTS, write_csv, write_ogb
@@ -118,9 +119,7 @@ def test_mag_trains_by_relations(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", SETS)
 def test_missing_files_are_listed(name: str, tmp_path: Path) -> None:
-    with pytest.raises(
-        InputError, match=r"downloads nothing: unpack .*\.zip and rename its folder"
-    ) as caught:
+    with pytest.raises(InputError, match=r"Unpack OGB's .*\.zip and rename its folder.*--download") as caught:
         load(name, tmp_path)
     known = SETS[name]
     assert all(f"raw/{part}" in str(caught.value) for part in known.raw)
@@ -128,7 +127,7 @@ def test_missing_files_are_listed(name: str, tmp_path: Path) -> None:
     write_ogb(tmp_path, name)
     lost = known.folder(tmp_path) / "raw" / known.raw[-1]
     lost.unlink()
-    with pytest.raises(InputError, match=rf"missing are raw/{known.raw[-1]}\. gfgnn"):
+    with pytest.raises(InputError, match=rf"missing are raw/{known.raw[-1]}\. Unpack"):
         load(name, tmp_path)
 
 
@@ -191,6 +190,16 @@ def test_tables_are_read_in_pieces(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     assert np.array_equal(read_table(path, np.float32, 23), rows)
 
 
+def test_short_memory_is_no_fault_of_the_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def short(*_: object, **__: object) -> None:
+        raise pandas.errors.ParserError("Error tokenizing data. C error: out of memory")
+
+    write_ogb(tmp_path, "ogbn-arxiv")
+    monkeypatch.setattr("pandas.read_csv", short)
+    with pytest.raises(MemoryError, match=r"node-label\.csv\.gz"):
+        load("ogbn-arxiv", tmp_path)
+
+
 def test_conversion_is_done_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("GFGNN_CACHE", str(tmp_path / "cache"))
     for name in SETS:
@@ -225,7 +234,7 @@ def test_no_room_for_edges(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
     def full(*_: object) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr("gfgnn.data.edge_stream._map", full)
+    monkeypatch.setattr("gfgnn.data.edge_stream._group", full)
     with pytest.raises(InputError, match=r"set GFGNN_CACHE to a folder with room for them: .*No space left"):
         load("ogbn-arxiv", tmp_path)
     assert list((tmp_path / "cache").iterdir()) == []

@@ -50,6 +50,16 @@ def test_columns(matrix: torch.Tensor) -> None:
     torch.testing.assert_close(sparse.square().mean(0)[filled], torch.ones(int(filled.sum())))
 
 
+@pytest.mark.parametrize("how", ["rows", "columns"])
+def test_pieces_make_no_difference(how: str, matrix: torch.Tensor, monkeypatch: pytest.MonkeyPatch) -> None:
+    whole = normalise(matrix, how)
+    monkeypatch.setattr("gfgnn.graph.features.PIECE", 70)
+    torch.testing.assert_close(normalise(matrix, how), whole)
+    half = normalise(matrix.half(), how)
+    assert half.dtype == torch.float16
+    torch.testing.assert_close(half.float(), whole, rtol=2e-3, atol=2e-3)
+
+
 def test_constant_columns_become_zero() -> None:
     assert not normalise(torch.full((1000, 2), 0.1), "columns").any()
 

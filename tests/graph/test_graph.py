@@ -110,6 +110,37 @@ def test_unsorted_edges_are_refused_by_the_constructor() -> None:
         g.replace(edge_index=torch.tensor([[9], [0]]))
 
 
+@pytest.mark.parametrize("piece", [1, 2, 3, 100])
+def test_edges_are_checked_in_pieces(piece: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    g = square()
+    monkeypatch.setattr("gfgnn.graph.validate.PIECE", piece)
+    g.replace(edge_index=g.edge_index)
+    for place in range(g.num_edges - 1):
+        order = torch.arange(g.num_edges)
+        order[[place, place + 1]] = order[[place + 1, place]]
+        with pytest.raises(InputError, match="sorted by"):
+            g.replace(edge_index=g.edge_index[:, order])
+    assert g.x is not None
+    for place in range(g.num_nodes):
+        x = g.x.clone()
+        x[place, 1] = torch.nan
+        with pytest.raises(InputError, match="x holds 1 NaN"):
+            g.replace(x=x)
+    g.replace(x=torch.full((5, 2), 6e4, dtype=torch.float16))  # whose sum would overflow
+
+
+def test_replace_reads_what_changes_only() -> None:
+    g = square()
+    assert g.x is not None
+    g.x[0, 0] = torch.nan
+    assert g.replace(y=g.y).x is g.x
+    for changes in ({"x": g.x}, {"num_nodes": 5}):
+        with pytest.raises(InputError, match="x holds 1 NaN"):
+            g.replace(**changes)
+    with pytest.raises(TypeError, match="a graph has no colour"):
+        g.replace(colour=1)
+
+
 def test_graph_without_edges_or_labels() -> None:
     g = Graph.from_edges(torch.zeros(2, 0, dtype=torch.long), 3, x=torch.ones(3, 1))
     assert (g.num_edges, g.num_classes, g.y.tolist()) == (0, 0, [-1, -1, -1])

@@ -1,4 +1,4 @@
-"""The door to OGB node data sets, read from their raw files; nothing is downloaded and nobody is asked anything."""
+"""The door to OGB node data sets, read from their raw files; nothing is downloaded unasked, and nobody is asked."""
 
 from gfgnn.data.ogb.load import load_ogb
 from gfgnn.data.ogb.score import official_score, official_test

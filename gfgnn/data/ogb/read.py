@@ -8,10 +8,10 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 
 from gfgnn.checks import InputError
+from gfgnn.data.npy_stream import members
 from gfgnn.data.npz import cast, read_arrays
 from gfgnn.data.ogb.mag import read_mag
 from gfgnn.data.ogb.tables import PIECE, pieces, read_table
@@ -21,13 +21,16 @@ from gfgnn.graph.edges import check_edge_index
 PROTEIN_FEATURES = 8
 
 
-def read_raw(name: str, raw: Path, symmetrise: bool) -> tuple[dict[str, Any], NDArray[np.int64] | None]:
+def read_raw(
+    name: str, raw: Path, symmetrise: bool, work: Path
+) -> tuple[dict[str, Any], NDArray[np.int64] | None]:
     """Edges, features and labels of data set ``name`` from its folder ``raw``, and years ``[N]`` where known.
 
-    In place of ``edge_index`` there may be ``edges``, an iterator of pieces ``[k, 2]``, to be mirrored as asked for.
+    Features come as an iterator ``features`` of pieces ``[k, F]`` in the order of the nodes. In place of ``edge_index``
+    there may be ``edges``, an iterator of pieces ``[k, 2]``, to be mirrored as asked for. ``work`` is for files.
     """
     if name == "ogbn-mag":
-        return read_mag(raw, symmetrise)
+        return read_mag(raw, symmetrise, work)
     if name == "ogbn-papers100M":
         return _read_binary(raw)
     return (_read_proteins(raw), None) if name == "ogbn-proteins" else _read_csv(raw)
@@ -40,7 +43,7 @@ def _read_csv(raw: Path) -> tuple[dict[str, Any], NDArray[np.int64] | None]:
     return {
         "edges": _edges(raw),
         "num_nodes": nodes,
-        "x": torch.from_numpy(read_table(raw / "node-feat.csv.gz", np.float32, nodes)),
+        "features": pieces(raw / "node-feat.csv.gz", np.float32, nodes),
         "y": y,
     }, read_table(year, np.int64, nodes).ravel() if year.is_file() else None
 
@@ -51,7 +54,7 @@ def _read_proteins(raw: Path) -> dict[str, Any]:
     return {
         "edges": _edges(raw),
         "num_nodes": len(y),
-        "x": torch.from_numpy(_mean_of_edges(raw, len(y))),
+        "features": [_mean_of_edges(raw, len(y))],
         "y": y,
         "task": "multilabel",
     }
@@ -82,24 +85,20 @@ def _mean_of_edges(raw: Path, num_nodes: int) -> NDArray[np.float32]:
 
 def _read_binary(raw: Path) -> tuple[dict[str, Any], NDArray[np.int64] | None]:
     """Most papers have no label: NaN."""
-    arrays = read_arrays(raw / "data.npz")
+    arrays = members(raw / "data.npz")
     labels = read_arrays(raw / "node-label.npz")
     if lacking := [key for key in ("edge_index", "node_feat") if key not in arrays]:
         raise InputError(f"{raw / 'data.npz'} has no {' and no '.join(lacking)}; it has {', '.join(arrays)}.")
     if "node_label" not in labels:
         raise InputError(f"{raw / 'node-label.npz'} has no node_label; it has {', '.join(labels)}.")
-    x = cast(arrays, "node_feat", np.float32)
-    year = cast(arrays, "node_year", np.int64).ravel() if "node_year" in arrays else None
+    edges, x, year = arrays["edge_index"], arrays["node_feat"], arrays.get("node_year")
+    if edges.shape[0] != 2:
+        raise InputError(f"edge_index must have shape [2, E]; got {list(edges.shape)}.")
+    if x.kind.kind not in "fiu":
+        raise InputError(f"node_feat must hold numbers; got {x.kind}.")
     return {
-        "edges": _columns(arrays["edge_index"]),
-        "num_nodes": len(x),
-        "x": torch.from_numpy(x),
+        "edges": edges.pieces(PIECE // 2, transposed=True),
+        "num_nodes": x.shape[0],
+        "features": x.pieces(max(1, PIECE // max(1, x.shape[1]))),
         "y": cast(labels, "node_label", np.float64),
-    }, year
-
-
-def _columns(edge_index: NDArray[np.integer]) -> Iterator[NDArray[np.integer]]:
-    """``[2, E]`` in pieces ``[k, 2]``."""
-    if edge_index.ndim != 2:
-        raise InputError(f"edge_index must have shape [2, E]; got {list(edge_index.shape)}.")
-    return (edge_index[:, at : at + PIECE].T for at in range(0, edge_index.shape[1], PIECE))
+    }, None if year is None else np.concatenate(list(year.pieces(PIECE))).astype(np.int64).ravel()

@@ -24,7 +24,7 @@ class OgbSet:
 
     Attributes:
         name: OGB's name, with a hyphen.
-        archive: the archive at snap.stanford.edu/ogb/data/nodeproppred, without ``.zip``: also the folder in it.
+        archive: OGB's archive without ``.zip``: also the folder in it.
         raw: required files in ``raw``.
         split: folder of the official split in ``split``; its files are ``train``, ``valid`` and ``test.csv.gz``.
         mirrored: whether OGB's own loader adds the reverse of every edge.
@@ -46,20 +46,26 @@ class OgbSet:
 
     def files(self, root: Path) -> list[Path]:
         """Every required file; raises :class:`InputError` that lists those that are missing."""
+        paths = self._paths(root)
         folder = self.folder(root)
-        parts = (f"{part}.csv.gz" for part in ("train", "valid", "test"))
-        paths = [folder / "raw" / name for name in self.raw] + [
-            folder / "split" / self.split / p for p in parts
-        ]
         if missing := [path for path in paths if not path.is_file()]:
             raise InputError(
                 f"{self.name} is not complete under {folder}: missing are "
                 + ", ".join(str(path.relative_to(folder)) for path in missing)
-                + f". gfgnn downloads nothing: unpack http://snap.stanford.edu/ogb/data/nodeproppred/{self.archive}.zip"
-                f" and rename its folder {self.archive} to {folder}, or say with root in which folder "
-                f"{folder.name} lies."
+                + f". Unpack OGB's {self.archive}.zip and rename its folder {self.archive} to {folder}, or say with "
+                f"root in which folder {folder.name} lies. gfgnn downloads nothing unless told to: --download, or "
+                "load(..., download=True)."
             )
         return paths
+
+    def is_complete(self, root: Path) -> bool:
+        """Whether every required file is there."""
+        return all(path.is_file() for path in self._paths(root))
+
+    def _paths(self, root: Path) -> list[Path]:
+        folder, split = self.folder(root), self.folder(root) / "split" / self.split
+        parts = (f"{part}.csv.gz" for part in ("train", "valid", "test"))
+        return [*(folder / "raw" / name for name in self.raw), *(split / part for part in parts)]
 
 
 _CSV = ("edge.csv.gz", "node-feat.csv.gz", "node-label.csv.gz")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gzip
-import sys
 import zlib
 from collections.abc import Iterator
 from pathlib import Path
@@ -13,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gfgnn.checks import InputError
+from gfgnn.data.progress import report
 
 #: numbers in a piece: 16 MB of float64, whatever the number of columns
 PIECE = 1 << 21
@@ -38,7 +38,7 @@ def read_table(path: Path, kind: type[np.generic], rows: int | None = None) -> N
 def pieces(
     path: Path, kind: type[np.generic], rows: int | None = None, size: int | None = None
 ) -> Iterator[NDArray[Any]]:
-    """Consecutive rows ``[k, columns]``; on a terminal a bar shows how much of the file is read.
+    """Consecutive rows ``[k, columns]``, telling how much of the file is read, see :func:`report`.
 
     Args:
         rows: how many there must be in all.
@@ -60,24 +60,17 @@ def pieces(
 
 def _parsed(path: Path, kind: type[np.generic], size: int | None) -> Iterator[NDArray[Any]]:
     import pandas
-    from rich.console import Console
-    from rich.progress import wrap_file
 
-    silent = sys.stderr is None or not sys.stderr.isatty()
     try:
-        with (
-            open(path, "rb") as file,
-            wrap_file(
-                file, path.stat().st_size, description=f"{path.parent.name}/{path.name}",
-                console=Console(stderr=True), transient=True, disable=silent,
-            ) as watched,
-            gzip.open(watched) as text,
-        ):  # fmt: skip
+        with open(path, "rb") as file, gzip.open(file) as text:
             width = text.peek(1 << 16).split(b"\n", 1)[0].count(b",") + 1
             chunk = max(1, PIECE // width) if size is None else size
             for frame in pandas.read_csv(text, header=None, dtype=kind, chunksize=chunk):
+                report(f"reading {path.parent.name}/{path.name}", file.tell(), path.stat().st_size)
                 yield frame.to_numpy()
     except (OSError, EOFError, ValueError, OverflowError, zlib.error) as error:
+        if "out of memory" in str(error):  # pandas says so like any other fault of the text
+            raise MemoryError(f"reading {path}") from error
         raise InputError(f"{path} cannot be read as OGB's gzipped CSV: {error}") from error
 
 
