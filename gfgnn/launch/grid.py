@@ -29,7 +29,7 @@ from gfgnn.loop import DTYPES, Callback, Outcome
 from gfgnn.model.build import Model
 from gfgnn.plan.plan import Plan
 from gfgnn.profiling.recorder import Recorder
-from gfgnn.shards import GraphShard, make_shards
+from gfgnn.shards import GraphShard, iter_shards
 
 Trained = tuple[Outcome, list[dict[str, Any]]]
 
@@ -54,11 +54,11 @@ def train_on_grid(
     """
     task = Task(model, config, plan.stages.bounds, spent)
     assignment = plan.assignment(graph.num_nodes)
-    shards = make_shards(model, graph, assignment, config.parts, order=order, dtype=DTYPES[config.dtype])
+    shards = iter_shards(model, graph, assignment, config.parts, order=order, dtype=DTYPES[config.dtype])
     if under_torchrun():
-        return _on_torchrun(task, shards, on_iteration, folder)
+        return _on_torchrun(task, list(shards), on_iteration, folder)
     if config.backend == "thread":
-        return _on_threads(task, shards, on_iteration)
+        return _on_threads(task, list(shards), on_iteration)
     return _on_processes(task, shards, on_iteration, folder)
 
 
@@ -69,7 +69,7 @@ def place(config: TrainConfig, rank: int) -> str:
 
 
 def _on_processes(
-    task: Task, shards: list[GraphShard], on_iteration: Callback | None, folder: Path | None
+    task: Task, shards: Iterator[GraphShard], on_iteration: Callback | None, folder: Path | None
 ) -> Trained:
     config = task.config
     size = config.parts * config.stages
@@ -80,7 +80,7 @@ def _on_processes(
         files = Path(name)
         for shard in shards:
             save_shard(files / f"shard{shard.part}", shard)
-        shards.clear()
+            del shard  # before the next one is made
         save_json(files, "task", task.to_dict())
         save_json(logs, "files", name)
 

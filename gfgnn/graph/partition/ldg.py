@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from scipy.sparse.csgraph import reverse_cuthill_mckee
 
 from gfgnn.graph.partition.problem import PartitionProblem
+from gfgnn.graph.pieces import row_pieces, rows_named
 
 ROUNDS = 12  #: of label propagation, at most
 SETTLED = 1e-3  #: share of nodes moved in a round below which it ends
@@ -117,13 +118,17 @@ class Stream:
     def neighbour_counts(self, nodes: NDArray[np.int64]) -> NDArray[np.int64]:
         """How many neighbours of each node are in each part, ``[len(nodes), K]``; unplaced ones do not count."""
         indptr, indices, k = self.problem.indptr, self.problem.indices, self.problem.num_parts
-        start, degree = indptr[nodes], indptr[nodes + 1] - indptr[nodes]
-        row = np.repeat(np.arange(nodes.size), degree)
-        position = np.arange(row.size) + np.repeat(start - (np.cumsum(degree) - degree), degree)
-        part = self.assignment[indices[position]]
-        placed = part >= 0
-        counts = np.bincount(row[placed] * k + part[placed], minlength=nodes.size * k)
-        return counts.reshape(nodes.size, k)
+        start, end = indptr[nodes], np.concatenate([[0], np.cumsum(indptr[nodes + 1] - indptr[nodes])])
+        counts = np.empty((nodes.size, k), dtype=np.int64)
+        for first, last in row_pieces(end):
+            row = rows_named(end, first, last)
+            position = np.arange(end[first], end[last]) + (start - end[:-1])[row]
+            part = self.assignment[indices[position]]
+            row -= first
+            placed = part >= 0
+            found = np.bincount(row[placed] * k + part[placed], minlength=(last - first) * k)
+            counts[first:last] = found.reshape(last - first, k)
+        return counts
 
     def fits(
         self, nodes: NDArray[np.int64], wanted: NDArray[np.int64], priority: NDArray[np.float64]
