@@ -1,9 +1,10 @@
-"""How the process keeps memory between iterations."""
+"""How the process keeps memory between iterations, and how much more it may have."""
 
 from __future__ import annotations
 
 import ctypes
 import sys
+from collections.abc import Iterator
 
 _M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD, _M_MMAP_MAX = -1, -3, -4
 #: What was last asked for in this process.
@@ -61,3 +62,57 @@ def release_freed_memory() -> bool:
         return bool(ctypes.CDLL(None).malloc_trim(0))
     except (AttributeError, OSError, TypeError):  # another C library
         return False
+
+
+def available_memory(proc: str = "/proc", cgroups: str = "/sys/fs/cgroup") -> int | None:
+    """Bytes that the process may still take: the least of what the machine, its control groups and limits leave.
+
+    None where the system does not say (it is no Linux). Pages of files that can be dropped count as free.
+
+    Args:
+        proc, cgroups: where the system shows its state.
+    """
+    left = [*_of_machine(proc), *_of_address_space(proc), *_of_groups(proc, cgroups)]
+    return max(0, min(left)) if left else None
+
+
+def _of_machine(proc: str) -> Iterator[int]:
+    for line in _read(f"{proc}/meminfo").splitlines():
+        if line.startswith("MemAvailable:"):
+            yield 1024 * int(line.split()[1])
+
+
+def _of_address_space(proc: str) -> Iterator[int]:
+    for line in _read(f"{proc}/self/limits").splitlines():
+        if line.startswith("Max address space"):
+            limit, pages = line.split()[3], _read(f"{proc}/self/statm").split()
+            if limit != "unlimited" and pages:
+                yield int(limit) - 4096 * int(pages[0])
+
+
+def _of_groups(proc: str, cgroups: str) -> Iterator[int]:
+    """What the limits of the process' control groups, and of those these lie in, leave; of either version."""
+    for line in _read(f"{proc}/self/cgroup").splitlines():
+        _, kind, path = line.split(":", 2)
+        if kind not in ("", "memory"):
+            continue
+        root = f"{cgroups}/{kind}".rstrip("/")
+        limit, used = (
+            ("memory.limit_in_bytes", "memory.usage_in_bytes") if kind else ("memory.max", "memory.current")
+        )
+        names = [name for name in path.split("/") if name]
+        for depth in range(len(names) + 1):
+            folder = "/".join([root, *names[:depth]])
+            most, now = _read(f"{folder}/{limit}").strip(), _read(f"{folder}/{used}").strip()
+            if most.isdigit() and now.isdigit():
+                stat = dict(row.split() for row in _read(f"{folder}/memory.stat").splitlines())
+                yield int(most) - int(now) + int(stat.get("inactive_file", 0))
+
+
+def _read(path: str) -> str:
+    """The text of a file of the system; nothing where there is none."""
+    try:
+        with open(path, encoding="ascii") as file:
+            return file.read()
+    except (OSError, UnicodeDecodeError):
+        return ""

@@ -24,11 +24,17 @@ CHUNKS, CHUNKS_PER_PART = (
 )  #: at least so many chunks: one must be small beside a part, or it overfills it
 
 
-def assign(problem: PartitionProblem) -> NDArray[np.int64]:
+def assign(problem: PartitionProblem, *, in_order: bool = False) -> NDArray[np.int64]:
     """The part of every node, ``[N]``: the better of two streams, one in random and one in breadth-first order.
 
     Random order suits dense communities, breadth-first order graphs with long distances; neither is known beforehand.
+
+    Args:
+        in_order: take the nodes by their numbers instead, again and again, so that edges which lie in a file are read
+            from front to end, and copied nowhere.
     """
+    if in_order:
+        return Stream(problem).run(np.arange(problem.num_nodes), None)
     rng = np.random.default_rng(problem.seed)
     orders = [rng.permutation(problem.num_nodes), breadth_first(problem.matrix())]
     answers = [Stream(problem).run(order, rng) for order in orders]
@@ -50,11 +56,12 @@ class Stream:
         self.load = np.zeros(self.target.shape, dtype=np.int64)
         self.size = max(1, problem.num_nodes // max(CHUNKS, CHUNKS_PER_PART * problem.num_parts))
 
-    def run(self, order: NDArray[np.int64], rng: np.random.Generator) -> NDArray[np.int64]:
+    def run(self, order: NDArray[np.int64], rng: np.random.Generator | None) -> NDArray[np.int64]:
+        """The assignment of a stream in this order, and of moves in random orders; without ``rng`` in the same."""
         self.stream(order)
         for _ in range(ROUNDS):
             # Nodes that see each other's move are few among these, so larger chunks do no harm here.
-            shuffled = rng.permutation(self.problem.num_nodes)
+            shuffled = order if rng is None else rng.permutation(self.problem.num_nodes)
             moved = sum(self.refine(nodes) for nodes in _chunks(shuffled, 4 * self.size))
             if moved <= SETTLED * self.problem.num_nodes:
                 break
