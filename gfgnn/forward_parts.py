@@ -19,7 +19,7 @@ from gfgnn.model.wiring import is_chain
 from gfgnn.ops.memory import return_freed_memory
 from gfgnn.plan.limit import MOST_PARTS, Needs, mega
 from gfgnn.plan.memory import forward_memory
-from gfgnn.planning import needs_of
+from gfgnn.planning import needs_of, room_within
 from gfgnn.shards import iter_shards, shard_problem
 
 
@@ -51,7 +51,9 @@ def _peak(needs: Needs, parts: int) -> int:
     return needs.held + (above if parts == 1 else max(above, needs.cutting(parts)))
 
 
-def scores_in_turns(model: Model, weights: dict[str, Tensor], graph: Graph, parts: int) -> Tensor:
+def scores_in_turns(
+    model: Model, weights: dict[str, Tensor], graph: Graph, parts: int, memory_limit: str | None = None
+) -> Tensor:
     """Scores ``[N, C]`` of :func:`gfgnn.forward.forward`, equal up to rounding; mapped from a file.
 
     Every part goes as far as it can without rows of others, then the next does: layer by layer.
@@ -62,7 +64,7 @@ def scores_in_turns(model: Model, weights: dict[str, Tensor], graph: Graph, part
         )
     return_freed_memory()
     dtype = next(iter(weights.values())).dtype
-    partition = partition_nodes(graph, parts)
+    partition = partition_nodes(graph, parts, memory=room_within(memory_limit))
     shards = iter_shards(model, graph, partition.assignment, parts, dtype=dtype)
     with work_folder("predict") as folder:
         scratch = Scratch(folder)

@@ -92,6 +92,12 @@ def needs_of(model: Model, graph: Graph, itemsize: int) -> Needs:
     )
 
 
+def room_within(memory_limit: str | None) -> int | None:
+    """Bytes that are left of a limit; None where there is none, or the system does not tell what is in use."""
+    used = resident_bytes()
+    return None if memory_limit is None or used is None else max(1, check_bytes("", memory_limit) - used)
+
+
 def check_grid(model: Model, graph: Graph, config: TrainConfig) -> None:
     """Raises :class:`InputError` where the grid of ``config`` does not fit graph and network, before any work."""
     if config.parts > graph.num_nodes:
@@ -136,5 +142,6 @@ def make_plan(model: Model, graph: Graph, config: TrainConfig) -> Plan:
             balance=("work",),
             work=work,
             seed=config.seed % 2**31,
+            memory=room_within(config.memory_limit),
         )
     return Plan(partition, stages)

@@ -97,7 +97,7 @@ def predict(
             raise InputError(
                 f"parts go one after the other on the CPU; got {parts} parts on device {device}."
             )
-        return _predictions(model, graph, scores_in_turns(model, weights, unlabelled, parts))
+        return _predictions(model, graph, scores_in_turns(model, weights, unlabelled, parts, memory_limit))
     with torch.inference_mode():
         problem = prepare(model, unlabelled, dtype=dtype, device=device)
         scores = forward(problem, {name: value.to(device) for name, value in weights.items()}).cpu()

@@ -10,6 +10,7 @@ from torch import Tensor
 
 from gfgnn.graph.edges import EdgeList
 from gfgnn.graph.graph import Graph
+from gfgnn.graph.pieces import pieces
 
 HEX_DIGITS = 32
 
@@ -31,7 +32,9 @@ def fingerprint(graph: Graph) -> str:
 
 
 def _add(digest: hashlib._Hash, values: Tensor, kind: str) -> None:
-    digest.update(np.ascontiguousarray(values.numpy(), dtype=kind).data)
+    for row in np.atleast_2d(values.numpy()):
+        for piece in pieces(row.size):
+            digest.update(np.ascontiguousarray(row[piece], dtype=kind).data)
 
 
 def _add_relations(digest: hashlib._Hash, raw: EdgeList) -> None:

@@ -105,7 +105,7 @@ def edge_rows(graph: Graph, operator: Operator, dtype: torch.dtype) -> OperatorR
         left, scale = normalisation(_degrees(start, target, weight, loop), operator.norm)
         right = left if operator.norm == "sym" else None
     matrix = EdgeRows(source, start, weight, loop, left, right, dtype)
-    if not mirrors_itself(source.numpy(), target.numpy(), None if weight is None else weight.numpy()):
+    if not mirrors_itself(start.numpy(), source.numpy(), None if weight is None else weight.numpy()):
         return OperatorRows(matrix, None, scale)
     matrix_t = EdgeRows(source, start, weight, loop, right, left, dtype)
     return OperatorRows(matrix, matrix if left is right or _equal(matrix, matrix_t) else matrix_t, scale)

@@ -28,3 +28,8 @@ def row_pieces(indptr: NDArray[np.int64]) -> Iterator[tuple[int, int]]:
         last = min(max(fits, first + 1), first + PIECE, rows)
         yield first, last
         first = last
+
+
+def rows_named(indptr: NDArray[np.int64], first: int, last: int) -> NDArray[np.int64]:
+    """The row of each entry of the rows ``first`` to ``last - 1``."""
+    return np.repeat(np.arange(first, last), np.diff(indptr[first : last + 1]))

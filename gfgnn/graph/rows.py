@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from gfgnn.graph.pieces import row_pieces
+from gfgnn.ops.memory import page_out
 from gfgnn.ops.spmm import from_parts, rows_of
 
 
@@ -94,12 +95,12 @@ class EdgeRows:
         return self.start.diff() + int(self.loop is not None)
 
     def columns(self, rows: Tensor) -> Tensor:
-        found = self.source[places(self.start, rows)]
+        found = self._sources(places(self.start, rows))
         return found if self.loop is None else torch.cat([found, rows])
 
     def take(self, rows: Tensor) -> Tensor:
         place, counts = places(self.start, rows), self.start[rows + 1] - self.start[rows]
-        column, end = self.source[place], counts.cumsum(0)
+        column, end = self._sources(place), counts.cumsum(0)
         value = self._scaled(rows, counts, column, None if self.weight is None else self.weight[place])
         if self.loop is not None:
             row = torch.repeat_interleave(torch.arange(rows.numel()), counts)
@@ -117,6 +118,14 @@ class EdgeRows:
             )
             end = end + torch.arange(1, rows.numel() + 1)
         return from_parts(torch.cat([end.new_zeros(1), end]), column, value, (rows.numel(), self.num_columns))
+
+    def _sources(self, place: slice | Tensor) -> Tensor:
+        found = self.source[place]
+        if isinstance(place, Tensor):
+            return found
+        found = found.clone()
+        page_out([self.source[place]])
+        return found
 
     def _scaled(self, rows: Tensor, counts: Tensor | None, column: Tensor, weight: Tensor | None) -> Tensor:
         """``(left * right) * weight`` in this order, so that S is as symmetric as the weights are."""

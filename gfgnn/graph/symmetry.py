@@ -1,30 +1,31 @@
-"""Whether edges are those of the transpose, told in one pass without a copy of them."""
+"""Whether a matrix is symmetric, told in one pass over its non-zeros and without a copy of them."""
 
 from __future__ import annotations
 
 import numpy as np
 from numpy.typing import NDArray
 
-from gfgnn.graph.pieces import pieces
+from gfgnn.graph.pieces import row_pieces, rows_named
 
 
 def mirrors_itself(
-    source: NDArray[np.int64], target: NDArray[np.int64], weight: NDArray[np.floating] | None = None
+    indptr: NDArray[np.int64], columns: NDArray[np.int64], weight: NDArray[np.floating] | None = None
 ) -> bool:
-    """Whether the reverse of every edge is there, with the same weight.
+    """Whether a sparse matrix equals its transpose: whether each edge has a reverse of the same weight.
 
-    Two sums modulo 2^64 are compared, of a hash of (source, target, weight) and of (target, source, weight) over all
-    edges. Edges that are not symmetric pass with a chance of 2^-64; symmetric ones always do.
+    Two sums modulo 2^64 are compared, of a hash of (row, column, weight) and of (column, row, weight) over all
+    non-zeros. A matrix that is not symmetric passes with a chance of 2^-64; a symmetric one always does.
 
     Args:
-        source, target: ``[E]``, each edge once, nodes below 2^32.
+        indptr: ``[N + 1]``; the columns of row i are ``columns[indptr[i]:indptr[i + 1]]``, each once, N at most 2^32.
         weight: ``[E]``, or None for all the same.
     """
     difference = 0
-    for piece in pieces(source.size):
-        one, other = source[piece].astype(np.uint64), target[piece].astype(np.uint64)
+    for first, last in row_pieces(indptr):
+        piece = slice(indptr[first], indptr[last])
+        row, column = rows_named(indptr, first, last).view(np.uint64), columns[piece].astype(np.uint64)
         salt = None if weight is None else weight[piece].astype(np.float64).view(np.uint64)
-        difference += _hashes(one, other, salt) - _hashes(other, one, salt)
+        difference += _hashes(row, column, salt) - _hashes(column, row, salt)
     return difference % 2**64 == 0
 
 

@@ -10,6 +10,7 @@ from torch import Tensor
 
 from gfgnn.checks import InputError, check_choice, check_count
 from gfgnn.graph.features import is_sparse, values_of
+from gfgnn.ops.memory import page_out
 
 if TYPE_CHECKING:
     from gfgnn.graph.edges import EdgeList
@@ -135,6 +136,7 @@ def _check_edges(graph: Graph) -> None:
                 "edge_index must be sorted by (target, source) without self-loops or duplicates; "
                 "Graph.from_edges brings any edge list into that form."
             )
+        page_out([source, target])
     weight = graph.edge_weight
     if weight is not None:
         if weight.shape != (graph.num_edges,):
@@ -147,7 +149,10 @@ def _outside(numbers: Tensor, count: int) -> int | None:
     """The smallest number below 0, else the largest from ``count`` on; None where all are 0 to ``count - 1``."""
     if numbers.numel() == 0:
         return None
-    low, high = int(numbers.min()), int(numbers.max())
+    low, high = 0, 0
+    for piece in numbers.reshape(-1).split(PIECE):
+        low, high = min(low, int(piece.min())), max(high, int(piece.max()))
+        page_out([piece])
     return low if low < 0 else high if high >= count else None
 
 
@@ -163,7 +168,11 @@ def _check_features(graph: Graph) -> None:
     pieces = values.split(PIECE if is_sparse(x) else max(1, PIECE // x.size(1)))
     # the sum is finite wherever all entries are, except where it overflows: there a slow test decides
     wide = torch.promote_types(values.dtype, torch.float32)
-    doubtful = [piece for piece in pieces if not bool(torch.isfinite(piece.sum(dtype=wide)))]
+    doubtful = []
+    for piece in pieces:
+        if not bool(torch.isfinite(piece.sum(dtype=wide))):
+            doubtful.append(piece)
+        page_out([piece])
     if bad := sum(int((~torch.isfinite(piece)).sum()) for piece in doubtful):
         raise InputError(f"x holds {bad:,} NaN or infinite values; features must be finite numbers.")
 

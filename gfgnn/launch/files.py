@@ -24,13 +24,16 @@ def save_shard(folder: Path, shard: GraphShard) -> None:
     (folder / ABOUT).write_text(json.dumps(about))
 
 
-def load_shard(folder: Path, *, with_features: bool) -> GraphShard:
+def load_shard(folder: Path, *, with_features: bool, mapped: bool = False) -> GraphShard:
     """Reads a shard; without features for ranks that do not hold block 0.
 
-    Files are read into place, not mapped: mapped pages would count as memory of the rank.
+    Args:
+        mapped: map the files in place of reading them: pages come from the disk when they are used and may be dropped
+            again, and what is written to them stays in this process. Mapped pages count as memory of the process
+            while they are there, so ranks with memory enough read.
     """
     tensors = {
-        file.stem: torch.from_numpy(np.load(file))
+        file.stem: torch.from_numpy(np.load(file, mmap_mode="c" if mapped else None))
         for file in sorted(folder.glob("*.npy"))
         if with_features or file.stem.split(".")[0] != FEATURES
     }

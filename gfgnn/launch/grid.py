@@ -6,7 +6,7 @@ import os
 import shutil
 import tempfile
 import threading
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -72,7 +72,7 @@ def place(config: TrainConfig, rank: int) -> str:
 
 
 def _on_processes(
-    task: Task, shards: Iterable[GraphShard], on_iteration: Callback | None, folder: Path | None
+    task: Task, shards: Iterator[GraphShard], on_iteration: Callback | None, folder: Path | None
 ) -> Trained:
     config = task.config
     size = config.parts * config.stages
@@ -83,6 +83,7 @@ def _on_processes(
         files = Path(name)
         for shard in shards:
             save_shard(files / f"shard{shard.part}", shard)
+            del shard  # before the next one is made
         save_json(files, "task", task.to_dict())
         save_json(logs, "files", name)
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterable
-from pathlib import Path
 from typing import Any, TypeVar
 
 import torch
@@ -76,7 +75,9 @@ def in_turns(
         scratch: makes these arrays, and others that are to be let go with them; None for one of this call.
     """
     with work_folder("turns") as folder:
-        _save(shards, folder)
+        for shard in shards:
+            save_shard(folder / f"shard{shard.part}", shard)
+            del shard  # before the next one is made
         store = Scratch(folder) if scratch is None else scratch
 
         def load(part: int, with_features: bool) -> GraphShard:
@@ -88,9 +89,3 @@ def in_turns(
                 return function(world, load)
 
         return run_threads(parts, rank, hub=TurnHub(store.rest))
-
-
-def _save(shards: Iterable[GraphShard], folder: Path) -> None:
-    """Apart from :func:`in_turns`, whose names would hold the last one."""
-    for shard in shards:
-        save_shard(folder / f"shard{shard.part}", shard)

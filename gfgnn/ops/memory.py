@@ -1,17 +1,18 @@
-"""How the process keeps memory between iterations."""
+"""How the process keeps memory between iterations, and how much more it may have."""
 
 from __future__ import annotations
 
 import ctypes
 import mmap
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 
 from torch import Tensor
 
 _M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD, _M_MMAP_MAX = -1, -3, -4
 #: What was last asked for in this process.
 _asked = {"lean": False}
+_LARGE = 1 << 20  #: bytes of what is worth a call of the system
 _NEVER = -1  #: a size that never trims; any other is at most 2 GB
 
 
@@ -79,13 +80,82 @@ def resident_bytes() -> int | None:
 def page_out(tensors: Iterable[Tensor]) -> None:
     """Lets go of the memory of tensors that are mapped from files; it is read again when they are next looked at.
 
-    What was written to private maps stays, and so does memory that no file is behind.
+    What was written to private maps stays, and so does whatever no file is behind.
     """
     if not sys.platform.startswith("linux"):
         return
     libc, page, pageout = ctypes.CDLL(None), mmap.PAGESIZE, 21  # MADV_PAGEOUT, since Linux 5.4
+    files: list[tuple[int, int]] | None = None
     for tensor in tensors:
-        begin = -(-tensor.data_ptr() // page) * page
-        end = (tensor.data_ptr() + tensor.nbytes) // page * page
-        if tensor.is_contiguous() and tensor.device.type == "cpu" and end > begin:
+        if tensor.device.type != "cpu" or not tensor.is_contiguous() or tensor.nbytes < _LARGE:
+            continue
+        files = _file_ranges() if files is None else files
+        address = tensor.data_ptr()
+        if any(begin <= address < end for begin, end in files):
+            begin, end = -(-address // page) * page, (address + tensor.nbytes) // page * page
             libc.madvise(ctypes.c_void_p(begin), ctypes.c_size_t(end - begin), pageout)
+
+
+def _file_ranges() -> list[tuple[int, int]]:
+    """Addresses at which files are mapped."""
+    found = []
+    for line in _read("/proc/self/maps").splitlines():
+        addresses, _, _, _, inode, *_ = line.split()
+        if inode != "0":
+            begin, end = addresses.split("-")
+            found.append((int(begin, 16), int(end, 16)))
+    return found
+
+
+def available_memory(proc: str = "/proc", cgroups: str = "/sys/fs/cgroup") -> int | None:
+    """Bytes that the process may still take: the least of what the machine, its control groups and limits leave.
+
+    None where the system does not say (it is no Linux). Pages of files that can be dropped count as free.
+
+    Args:
+        proc, cgroups: where the system shows its state.
+    """
+    left = [*_of_machine(proc), *_of_address_space(proc), *_of_groups(proc, cgroups)]
+    return max(0, min(left)) if left else None
+
+
+def _of_machine(proc: str) -> Iterator[int]:
+    for line in _read(f"{proc}/meminfo").splitlines():
+        if line.startswith("MemAvailable:"):
+            yield 1024 * int(line.split()[1])
+
+
+def _of_address_space(proc: str) -> Iterator[int]:
+    for line in _read(f"{proc}/self/limits").splitlines():
+        if line.startswith("Max address space"):
+            limit, pages = line.split()[3], _read(f"{proc}/self/statm").split()
+            if limit != "unlimited" and pages:
+                yield int(limit) - 4096 * int(pages[0])
+
+
+def _of_groups(proc: str, cgroups: str) -> Iterator[int]:
+    """What the limits of the process' control groups, and of those these lie in, leave; of either version."""
+    for line in _read(f"{proc}/self/cgroup").splitlines():
+        _, kind, path = line.split(":", 2)
+        if kind not in ("", "memory"):
+            continue
+        root = f"{cgroups}/{kind}".rstrip("/")
+        limit, used = (
+            ("memory.limit_in_bytes", "memory.usage_in_bytes") if kind else ("memory.max", "memory.current")
+        )
+        names = [name for name in path.split("/") if name]
+        for depth in range(len(names) + 1):
+            folder = "/".join([root, *names[:depth]])
+            most, now = _read(f"{folder}/{limit}").strip(), _read(f"{folder}/{used}").strip()
+            if most.isdigit() and now.isdigit():
+                stat = dict(row.split() for row in _read(f"{folder}/memory.stat").splitlines())
+                yield int(most) - int(now) + int(stat.get("inactive_file", 0))
+
+
+def _read(path: str) -> str:
+    """The text of a file of the system; nothing where there is none."""
+    try:
+        with open(path, encoding="ascii") as file:
+            return file.read()
+    except (OSError, UnicodeDecodeError):
+        return ""

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from scipy.sparse.csgraph import reverse_cuthill_mckee
 
 from gfgnn.graph.partition.problem import PartitionProblem
+from gfgnn.graph.pieces import row_pieces, rows_named
 
 ROUNDS = 12  #: of label propagation, at most
 SETTLED = 1e-3  #: share of nodes moved in a round below which it ends
@@ -23,11 +24,17 @@ CHUNKS, CHUNKS_PER_PART = (
 )  #: at least so many chunks: one must be small beside a part, or it overfills it
 
 
-def assign(problem: PartitionProblem) -> NDArray[np.int64]:
+def assign(problem: PartitionProblem, *, in_order: bool = False) -> NDArray[np.int64]:
     """The part of every node, ``[N]``: the better of two streams, one in random and one in breadth-first order.
 
     Random order suits dense communities, breadth-first order graphs with long distances; neither is known beforehand.
+
+    Args:
+        in_order: take the nodes by their numbers instead, again and again, so that edges which lie in a file are read
+            from front to end, and copied nowhere.
     """
+    if in_order:
+        return Stream(problem).run(np.arange(problem.num_nodes), None)
     rng = np.random.default_rng(problem.seed)
     orders = [rng.permutation(problem.num_nodes), breadth_first(problem.matrix())]
     answers = [Stream(problem).run(order, rng) for order in orders]
@@ -49,11 +56,12 @@ class Stream:
         self.load = np.zeros(self.target.shape, dtype=np.int64)
         self.size = max(1, problem.num_nodes // max(CHUNKS, CHUNKS_PER_PART * problem.num_parts))
 
-    def run(self, order: NDArray[np.int64], rng: np.random.Generator) -> NDArray[np.int64]:
+    def run(self, order: NDArray[np.int64], rng: np.random.Generator | None) -> NDArray[np.int64]:
+        """The assignment of a stream in this order, and of moves in random orders; without ``rng`` in the same."""
         self.stream(order)
         for _ in range(ROUNDS):
             # Nodes that see each other's move are few among these, so larger chunks do no harm here.
-            shuffled = rng.permutation(self.problem.num_nodes)
+            shuffled = order if rng is None else rng.permutation(self.problem.num_nodes)
             moved = sum(self.refine(nodes) for nodes in _chunks(shuffled, 4 * self.size))
             if moved <= SETTLED * self.problem.num_nodes:
                 break
@@ -117,13 +125,17 @@ class Stream:
     def neighbour_counts(self, nodes: NDArray[np.int64]) -> NDArray[np.int64]:
         """How many neighbours of each node are in each part, ``[len(nodes), K]``; unplaced ones do not count."""
         indptr, indices, k = self.problem.indptr, self.problem.indices, self.problem.num_parts
-        start, degree = indptr[nodes], indptr[nodes + 1] - indptr[nodes]
-        row = np.repeat(np.arange(nodes.size), degree)
-        position = np.arange(row.size) + np.repeat(start - (np.cumsum(degree) - degree), degree)
-        part = self.assignment[indices[position]]
-        placed = part >= 0
-        counts = np.bincount(row[placed] * k + part[placed], minlength=nodes.size * k)
-        return counts.reshape(nodes.size, k)
+        start, end = indptr[nodes], np.concatenate([[0], np.cumsum(indptr[nodes + 1] - indptr[nodes])])
+        counts = np.empty((nodes.size, k), dtype=np.int64)
+        for first, last in row_pieces(end):
+            row = rows_named(end, first, last)
+            position = np.arange(end[first], end[last]) + (start - end[:-1])[row]
+            part = self.assignment[indices[position]]
+            row -= first
+            placed = part >= 0
+            found = np.bincount(row[placed] * k + part[placed], minlength=(last - first) * k)
+            counts[first:last] = found.reshape(last - first, k)
+        return counts
 
     def fits(
         self, nodes: NDArray[np.int64], wanted: NDArray[np.int64], priority: NDArray[np.float64]

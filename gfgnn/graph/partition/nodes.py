@@ -16,10 +16,12 @@ from gfgnn.graph.fingerprint import fingerprint
 from gfgnn.graph.graph import Graph
 from gfgnn.graph.partition import ldg, with_metis, with_pymetis
 from gfgnn.graph.partition.check import check_problem, degenerate, exceeded_limit
+from gfgnn.graph.partition.memory import breadth_first_bytes, metis_bytes, too_large
 from gfgnn.graph.partition.partition import Partition, check_assignment
 from gfgnn.graph.partition.problem import BALANCE, PartitionProblem, neighbours, node_weights
 from gfgnn.graph.partition.repair import repair
 from gfgnn.graph.partition.report import measure
+from gfgnn.ops.memory import available_memory
 
 TOLERANCE = 1e-3  #: METIS itself rounds the imbalance it is given
 METHODS = ("auto", "pymetis", "metis", "ldg")
@@ -46,25 +48,31 @@ def partition_nodes(
     target_shares: Sequence[float] | None = None,
     imbalance: float = 0.03,
     seed: int = 0,
+    memory: int | None = None,
 ) -> Partition:
     """Divides the nodes into parts with few edges between them.
 
-    Directions and weights of edges do not matter for where the cut goes. The same seed gives the same assignment.
+    Directions and weights of edges do not matter for where the cut goes. The same seed gives the same assignment, as
+    long as memory leads to the same choice. ``ldg`` takes a few numbers for each node and each pair of a node and a
+    part, divided by 8; the edges may be mapped from a file. Directed graphs are mirrored in memory, for any method.
 
     Args:
         graph: directed or not, weighted or not.
         num_parts: K, 1 to N.
         method: ``pymetis`` (one constraint), ``metis`` (any number of constraints), ``ldg`` (any number, no library,
-            see :mod:`gfgnn.graph.partition.ldg`), or ``auto``: the first of these that can be used.
+            see :mod:`gfgnn.graph.partition.ldg`), or ``auto``: the first of these that can be used, and whose
+            estimated memory is there.
         balance: what the parts should hold their share of: ``nodes``, ``edges`` (those that lead into a part's
             nodes), ``labelled`` (labelled training nodes), ``work`` (as stated in ``work``), or several of these.
         work: ``[N]`` positive numbers in any unit, what each node costs; only for ``balance`` work.
         target_shares: ``[K]`` positive numbers, the sizes of the parts relative to each other; None for equal parts.
         imbalance: how far above its share a part may go, 0.03 for 3%; where that cannot be kept, a note says so.
         seed: of the method.
+        memory: bytes the method may take; None for what :func:`gfgnn.ops.memory.available_memory` finds.
 
     Raises:
-        InputError: an argument does not fit, or a method that was asked for by name cannot be used.
+        InputError: an argument does not fit, or a method that was asked for by name cannot be used, be it for its
+            memory.
     """
     kinds = _check_balance(balance)
     check_count("num_parts", num_parts, 1)
@@ -75,6 +83,8 @@ def partition_nodes(
     check_choice("method", method, METHODS)
     check_between("imbalance", imbalance, 0.0, 1.0)
     check_count("seed", seed, 0, 2**31 - 1)
+    if memory is not None:
+        check_count("memory", memory, 1)
     if method == "pymetis" and len(kinds) > 1:
         raise InputError(
             f"pymetis balances one of {', '.join(BALANCE)}; got {', '.join(kinds)}. Use metis or ldg for several."
@@ -83,7 +93,7 @@ def partition_nodes(
     cost = _check_work(work, kinds, graph.num_nodes)
 
     problem, kept, notes = _problem(graph, kinds, cost, shares, float(imbalance), int(seed))
-    used, answer, why = _solve(problem, method)
+    used, answer, why = _solve(problem, method, available_memory() if memory is None else memory)
     answer, mended = repair(problem, answer)
     notes += [why, *([mended] if mended else []), *_above_capacity(problem, kept, answer)]
     assignment = torch.from_numpy(answer)
@@ -166,24 +176,24 @@ def _problem(
     return problem, there, notes
 
 
-def _solve(problem: PartitionProblem, method: str) -> tuple[str, NDArray[np.int64], str]:
+def _solve(problem: PartitionProblem, method: str, memory: int | None) -> tuple[str, NDArray[np.int64], str]:
     """The method used, its answer ``[N]``, and why that method."""
     if problem.num_parts == 1:
         return "trivial", np.zeros(problem.num_nodes, dtype=np.int64), "one part holds all nodes"
     if problem.num_parts == problem.num_nodes:
         return "trivial", np.arange(problem.num_nodes), "there are as many parts as nodes"
     if method == "ldg":
-        return "ldg", ldg.assign(problem), "ldg was asked for"
+        return _streamed(problem, memory, "ldg was asked for")
     if reason := degenerate(problem):
-        return "ldg", ldg.assign(problem), f"ldg, because METIS does not handle this: {reason}"
+        return _streamed(problem, memory, f"ldg, because METIS does not handle this: {reason}")
     if method != "auto":
-        library = _usable(method, problem)
+        library = _usable(method, problem, memory)
         return method, LIBRARIES[method].assign(library, problem), f"{method} was asked for"
     several = problem.weights.shape[1] > 1
     refusals = []
     for name in ("metis",) if several else ("pymetis", "metis"):
         try:
-            library = _usable(name, problem)
+            library = _usable(name, problem, memory)
         except InputError as error:
             refusals.append(str(error))
             continue
@@ -193,14 +203,26 @@ def _solve(problem: PartitionProblem, method: str) -> tuple[str, NDArray[np.int6
             LIBRARIES[name].assign(library, problem),
             " ".join([f"auto took {name}, {why}", *refusals]),
         )
-    return "ldg", ldg.assign(problem), " ".join(["auto took ldg:", *refusals])
+    return _streamed(problem, memory, " ".join(["auto took ldg:", *refusals]))
 
 
-def _usable(name: str, problem: PartitionProblem) -> Any:
+def _streamed(problem: PartitionProblem, memory: int | None, why: str) -> tuple[str, NDArray[np.int64], str]:
+    """The answer of ``ldg``, which goes through the nodes in the order given where another would not fit."""
+    reason = too_large(breadth_first_bytes(problem), memory, "another order")
+    reason = reason or exceeded_limit(problem, np.int32)
+    if reason is None:
+        return "ldg", ldg.assign(problem), why
+    return "ldg", ldg.assign(problem, in_order=True), f"{why}; it took nodes in the order given: {reason}"
+
+
+def _usable(name: str, problem: PartitionProblem, memory: int | None) -> Any:
     """The library of a method; raises :class:`InputError` where it is missing or the graph too large for it."""
     library = LIBRARIES[name].load()
-    if reason := exceeded_limit(problem, LIBRARIES[name].index_dtype(library)):
+    dtype = LIBRARIES[name].index_dtype(library)
+    if reason := exceeded_limit(problem, dtype):
         raise InputError(f"{name} cannot be used: {reason}. Use ldg, or a METIS with 64-bit integers.")
+    if reason := too_large(metis_bytes(problem, dtype), memory, "METIS"):
+        raise InputError(f"{name} cannot be used: {reason}. Use ldg, or a machine with more memory.")
     return library
 
 

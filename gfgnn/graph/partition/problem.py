@@ -12,6 +12,7 @@ from scipy.sparse import csr_matrix
 
 from gfgnn.graph.edges import clean_edges
 from gfgnn.graph.graph import Graph
+from gfgnn.graph.pieces import row_pieces
 
 #: what can be balanced: nodes; edges into a part's nodes; labelled training nodes; work as stated for each node
 COUNTED = ("nodes", "edges", "labelled")
@@ -70,8 +71,12 @@ class PartitionProblem:
 
     def count_cut(self, assignment: NDArray[np.int64]) -> int:
         """Undirected edges whose ends lie in different parts."""
-        row = np.repeat(assignment, np.diff(self.indptr))
-        return int(np.count_nonzero(row != assignment[self.indices])) // 2
+        cut = 0
+        for first, last in row_pieces(self.indptr):
+            home = np.repeat(assignment[first:last], np.diff(self.indptr[first : last + 1]))
+            other = assignment[self.indices[self.indptr[first] : self.indptr[last]]]
+            cut += int(np.count_nonzero(home != other))
+        return cut // 2
 
 
 def matrix_of_ones(indptr: NDArray[np.int64], indices: NDArray[np.int64]) -> Any:
@@ -81,7 +86,11 @@ def matrix_of_ones(indptr: NDArray[np.int64], indices: NDArray[np.int64]) -> Any
 
 
 def neighbours(graph: Graph) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """``indptr`` and ``indices`` of the graph's structure without directions and weights."""
+    """``indptr`` and ``indices`` of the graph's structure without directions and weights.
+
+    Edges of an undirected graph are this structure, and ``indices`` its row of sources, not a copy; those of a
+    directed one are mirrored in memory.
+    """
     edges = graph.edge_index.numpy()
     if graph.directed:
         edges = clean_edges(edges, graph.num_nodes, symmetrise=True).edge_index

@@ -11,6 +11,7 @@ from torch import Tensor
 
 from gfgnn.graph.graph import Graph
 from gfgnn.graph.partition.problem import COUNTED, node_weights
+from gfgnn.graph.pieces import pieces, row_pieces
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -89,7 +90,8 @@ def cut_edges(graph: Graph, assignment: NDArray[np.int64]) -> tuple[int, int]:
     """Undirected edges of the graph, and those of them between different parts; both directions are one edge."""
     source, target = graph.edge_index.numpy()
     if not graph.directed:
-        return source.size // 2, int(np.count_nonzero(assignment[source] != assignment[target])) // 2
+        cut = (np.count_nonzero(assignment[source[p]] != assignment[target[p]]) for p in pieces(source.size))
+        return source.size // 2, int(sum(cut)) // 2
     pairs = _distinct(np.minimum(source, target) * graph.num_nodes + np.maximum(source, target))
     low, high = np.divmod(pairs, graph.num_nodes)
     return pairs.size, int(np.count_nonzero(assignment[low] != assignment[high]))
@@ -98,10 +100,24 @@ def cut_edges(graph: Graph, assignment: NDArray[np.int64]) -> tuple[int, int]:
 def halo_rows(graph: Graph, assignment: NDArray[np.int64], num_parts: int) -> NDArray[np.int64]:
     """For every part, the distinct nodes of other parts with an edge into it, ``[K]``."""
     source, target = graph.edge_index.numpy()
+    if graph.directed:
+        return _halo_rows(source, target, assignment, num_parts)
+    # The edges into a node are those out of it, reversed: rows hold all edges of a node, so it is counted in one piece.
+    indptr = np.concatenate([[0], np.cumsum(np.bincount(target, minlength=graph.num_nodes))])
+    halo = np.zeros(num_parts, dtype=np.int64)
+    for first, last in row_pieces(indptr):
+        piece = slice(indptr[first], indptr[last])
+        halo += _halo_rows(target[piece], source[piece], assignment, num_parts)
+    return halo
+
+
+def _halo_rows(
+    source: NDArray[np.int64], target: NDArray[np.int64], assignment: NDArray[np.int64], num_parts: int
+) -> NDArray[np.int64]:
     part = assignment[target]
     cut = part != assignment[source]
-    pairs = _distinct(part[cut] * graph.num_nodes + source[cut])
-    return np.bincount(pairs // graph.num_nodes, minlength=num_parts)
+    pairs = _distinct(part[cut] * assignment.size + source[cut])
+    return np.bincount(pairs // assignment.size, minlength=num_parts)
 
 
 def _distinct(keys: NDArray[np.int64]) -> NDArray[np.int64]:
