@@ -2,10 +2,12 @@
 
     python benchmarks/products.py generate --out DIR [--nodes 244903 --edges 6185914]     writes DIR/ogbn_products
     python benchmarks/products.py cache --root DIR [--feature-storage fp16]               first and second load
+    python benchmarks/products.py partition --root DIR --parts 8                          METIS or its stand-in
+    python benchmarks/products.py train --root DIR [--memory-limit 16GB] [--out-of-core]  GCN-3, 3 iterations
     python benchmarks/products.py report                                                  from results/products.jsonl
 
 Every load is a process of its own; its cache is DIR/cache, emptied of the data set before the first. Peak memory is
-that of the process (VmHWM), pages of mapped files included.
+that of the process (VmHWM), pages of mapped files included; partition and train set it back before each phase.
 """
 
 from __future__ import annotations
@@ -20,6 +22,7 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -139,18 +142,24 @@ def cache(root: Path, storage: str, results: Path) -> None:
         record(results, "cache", f"{case} load", storage=storage, **values, peak_disk_bytes=disk.peak)
 
 
-def in_fresh_process(root: Path, storage: str) -> dict[str, Any]:
-    """What a process that only loads says of itself."""
-    command = [sys.executable, __file__, "load", "--root", str(root), "--feature-storage", storage]
+def in_fresh_process(root: Path, storage: str, *command: str) -> Any:
+    """What a process says of itself that only loads, or does another hidden command."""
     done = subprocess.run(
-        command,
+        [
+            sys.executable,
+            __file__,
+            *(command or ("load",)),
+            "--root",
+            str(root),
+            "--feature-storage",
+            storage,
+        ],
         env={**os.environ, "GFGNN_CACHE": str(root / "cache")},
         stdout=subprocess.PIPE,
         text=True,
         check=True,
     )
-    values: dict[str, Any] = json.loads(done.stdout)
-    return values
+    return json.loads(done.stdout)
 
 
 def load(root: Path, storage: str) -> None:
@@ -173,6 +182,93 @@ def load(root: Path, storage: str) -> None:
         "memory_before": before, "peak_memory": peak_memory(), "nodes": graph.num_nodes, "edges": graph.num_edges,
         "features": graph.num_features, "notes": graph.notes,
     }))  # fmt: skip
+
+
+class Phases:
+    """Seconds and peak memory of the parts of a run."""
+
+    def __init__(self) -> None:
+        self.found: list[dict[str, Any]] = []
+
+    @contextmanager
+    def phase(self, case: str) -> Iterator[dict[str, Any]]:
+        """One part; what is put into the dictionary is recorded with it."""
+        more: dict[str, Any] = {}
+        Path("/proc/self/clear_refs").write_text("5", encoding="ascii")  # the peak is counted anew
+        started = time.perf_counter()
+        yield more
+        self.found.append(
+            {
+                "case": case,
+                "seconds": time.perf_counter() - started,
+                "peak_memory": peak_memory(),
+                **more,
+            }
+        )
+
+
+def loaded(given: argparse.Namespace, phases: Phases) -> Any:
+    import gfgnn
+
+    with phases.phase("load"):
+        return gfgnn.load(NAME, given.root, feature_storage=given.feature_storage)
+
+
+def partition(given: argparse.Namespace) -> None:
+    """Partitions once and prints what came of it."""
+    from gfgnn.graph.partition import partition_nodes
+
+    phases = Phases()
+    graph = loaded(given, phases)
+    for method in ("auto", "ldg"):
+        with phases.phase(f"{given.parts} parts, {method}") as more:
+            found = partition_nodes(graph, given.parts, method=method, balance=("nodes",))
+            more |= {"method": found.method, "cut_share": found.report.cut_share, "notes": found.notes}
+    finish(graph, phases)
+
+
+def train(given: argparse.Namespace) -> None:
+    """Trains and predicts once and prints what each phase took."""
+    import gfgnn
+    from gfgnn.planning import fit_memory
+
+    phases = Phases()
+    graph = loaded(given, phases)
+    model = gfgnn.build_model(
+        gfgnn.ModelConfig(family="gcn", layers=given.layers, hidden=given.hidden), graph
+    )
+    config = gfgnn.TrainConfig(
+        iters=given.iters, memory_limit=given.memory_limit, out_of_core=given.out_of_core, parts=given.parts,
+        threads=given.threads,
+    )  # fmt: skip
+    with phases.phase("choice") as more:
+        fit = fit_memory(model, graph, config)
+        more |= {"words": fit.words, "predicted": fit.peak, "limit": fit.limit}
+    steps = []
+    with phases.phase("training") as more:
+        result = gfgnn.train(model, graph, config, on_iteration=steps.append, fit=fit)
+        more |= {
+            "setup_seconds": result.setup_seconds, "seconds_per_iteration": result.seconds_per_iteration,
+            "seconds_trained": result.seconds, "test": result.test_accuracy, "notes": result.notes,
+            "words": fit.words, "predicted": fit.peak, "limit": fit.limit, "threads": torch_threads(given.threads),
+        }  # fmt: skip
+    with phases.phase("prediction") as more:
+        parts = fit.config.parts if given.out_of_core else None
+        found = gfgnn.predict(result, graph, parts=parts, memory_limit=given.memory_limit)
+        right = (found.prediction == graph.y)[graph.test_mask].double().mean()
+        more["test"] = float(right)
+    finish(graph, phases)
+
+
+def torch_threads(asked: int | None) -> int:
+    import torch
+
+    return asked or torch.get_num_threads()
+
+
+def finish(graph: Any, phases: Phases) -> None:
+    about = {"nodes": graph.num_nodes, "edges": graph.num_edges, "features": graph.num_features}
+    print(json.dumps([about | phase for phase in phases.found]))
 
 
 def peak_memory() -> int:
@@ -227,6 +323,9 @@ def row(line: dict[str, Any]) -> str:
     """A line of the table."""
     sizes = (line.get(key) for key in ("peak_memory", "cache_bytes", "peak_disk_bytes"))
     cells = ["-" if size is None else f"{size / 2**20:,.0f}" for size in sizes]
+    cells.append(
+        "" if line.get("predicted") is None else f"{line['words']}, {line['predicted'] / 2**20:,.0f}"
+    )
     about = (
         f"| {line['command']}, {line['case']} | {line['storage']} | {line['nodes']:,} | {line['edges']:,} "
     )
@@ -236,17 +335,36 @@ def row(line: dict[str, Any]) -> str:
 def report(results: Path) -> None:
     """The latest line of each phase and size."""
     latest = {(line["command"], line["case"], line["nodes"], line["storage"]): line for line in read(results)}
-    print("| phase | features | nodes | stored edges | seconds | peak MiB | cache MiB | disk at most, MiB |")
-    print("|---" * 8 + "|")
+    print(
+        "| phase | features | nodes | stored edges | seconds | peak MiB | cache MiB | disk at most, MiB "
+        "| settings, predicted MiB |"
+    )
+    print("|---" * 9 + "|")
     for line in latest.values():
         print(row(line))
+
+
+#: What may be asked for; the last three are for the processes that the others start.
+COMMANDS = ("generate", "cache", "partition", "train", "report", "load", "one-partition", "one-training")
+
+
+def recorded(given: argparse.Namespace, command: str, hidden: str) -> None:
+    """The phases of a hidden command in a fresh process, as lines of the results."""
+    options = ["--parts", given.parts, "--memory-limit", given.memory_limit, "--layers", given.layers]
+    options += ["--hidden", given.hidden, "--iters", given.iters]
+    options += ["--out-of-core"] if given.out_of_core else []
+    options += ["--threads", given.threads] if given.threads else []
+    for phase in in_fresh_process(given.root, given.feature_storage, hidden, *map(str, options)):
+        case = phase.pop("case") + (f", {given.memory_limit}" if command == "train" else "")
+        case += ", out of core" if given.out_of_core else ""
+        record(given.results, command, case, storage=given.feature_storage, **phase)
 
 
 def main(arguments: list[str] | None = None) -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("command", choices=["generate", "cache", "load", "report"])
+    parser.add_argument("command", choices=list(COMMANDS))
     parser.add_argument("--out", type=Path, help="of generate")
     parser.add_argument("--nodes", type=int, default=2_449_029)
     parser.add_argument("--edges", type=int, default=61_859_140, help="each in one direction")
@@ -255,6 +373,13 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--root", type=Path, help="folder of ogbn_products")
     parser.add_argument("--feature-storage", choices=["float32", "fp16"], default="float32")
+    parser.add_argument("--parts", type=int, default=1)
+    parser.add_argument("--memory-limit", default="16GB")
+    parser.add_argument("--out-of-core", action="store_true")
+    parser.add_argument("--layers", type=int, default=3)
+    parser.add_argument("--hidden", type=int, default=128)
+    parser.add_argument("--iters", type=int, default=3)
+    parser.add_argument("--threads", type=int)
     parser.add_argument("--results", type=Path, default=RESULTS)
     given = parser.parse_args(arguments)
     if given.command != "report" and (given.out if given.command == "generate" else given.root) is None:
@@ -263,10 +388,14 @@ def main(arguments: list[str] | None = None) -> None:
         generate(given.out, given.nodes, given.edges, given.features, given.classes, given.seed)
     elif given.command == "cache":
         cache(given.root, given.feature_storage, given.results)
+    elif given.command in ("partition", "train"):
+        recorded(given, given.command, "one-partition" if given.command == "partition" else "one-training")
+    elif given.command == "report":
+        report(given.results)
     elif given.command == "load":
         load(given.root, given.feature_storage)
     else:
-        report(given.results)
+        partition(given) if given.command == "one-partition" else train(given)
 
 
 if __name__ == "__main__":
