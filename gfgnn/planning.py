@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-import torch
-
 from gfgnn.checks import InputError, check_bytes
 from gfgnn.config import TrainConfig
 from gfgnn.graph.graph import Graph
@@ -66,26 +64,35 @@ def fit_memory(model: Model, graph: Graph, config: TrainConfig) -> Fit | None:
     asked = Settings(lean=config.lean, recompute=target.recompute, storage=target.storage, parts=config.parts)
     needs = needs_of(model, graph, 8 if config.dtype == "float64" else 4)
     chosen = choose(limit, needs, asked, out_of_core=config.out_of_core)
-    use = chosen.settings
+    use, order, peak = chosen.settings, config.order, chosen.peak
+    if not config.out_of_core and order != "none":
+        moved = (
+            needs.feature_bytes + graph.edge_index.nbytes
+        )  # what is stored anew, beside the graph as it was given
+        with_order = max(peak + moved, needs.held + moved + _REORDERING * graph.num_edges)
+        if order == "auto" and with_order > limit:
+            order = "none"
+        else:
+            peak = with_order
     changed = replace(
         config,
         lean=use.lean,
         parts=use.parts,
+        order=order,
         target=replace(target, recompute=use.recompute, storage=use.storage),
     )
-    if changed.order == "auto" and needs.held + _REORDERING * graph.num_edges > limit:
-        changed = replace(changed, order="none")
-    return Fit(config=changed, limit=limit, peak=chosen.peak, words=use.words())
+    return Fit(config=changed, limit=limit, peak=peak, words=use.words())
 
 
 def needs_of(model: Model, graph: Graph, itemsize: int) -> Needs:
     """What the memory of a run depends on. Lets go of whatever this process can do without now."""
     assert graph.x is not None
+    sizes = sizes_of(model, graph, itemsize)
     release_freed_memory()
-    page_out([graph.edge_index, graph.x] if graph.x.layout == torch.strided else [graph.edge_index])
+    page_out(graph.mapped_parts())
     return Needs(
         model=model,
-        sizes=sizes_of(model, graph, itemsize),
+        sizes=sizes,
         symmetric=not graph.directed and model.operators[0].norm in ("sym", "none"),
         feature_bytes=tensor_bytes(graph.x),
         held=resident_bytes() or BASE,

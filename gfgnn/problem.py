@@ -19,6 +19,7 @@ from gfgnn.model.build import Model
 from gfgnn.model.inputs import Inputs
 from gfgnn.model.term_inputs import inputs_of
 from gfgnn.model.wiring import is_input, sources
+from gfgnn.ops.memory import page_out
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -137,7 +138,7 @@ def prepare(
     )
     features = graph.x.to(device=device, dtype=dtype)
     train = graph.labelled(graph.train_mask)
-    return Problem(
+    problem = Problem(
         model=model,
         grid=serial_grid(),
         bounds=(0, len(model.blocks)),
@@ -158,6 +159,8 @@ def prepare(
         dtype=dtype,
         device=torch.device(device),
     )
+    page_out(graph.mapped_parts())
+    return problem
 
 
 def _dense_features(model: Model, features: Tensor) -> Tensor | None:

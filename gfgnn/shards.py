@@ -20,6 +20,7 @@ from gfgnn.graph.rows import Rows, StoredRows
 from gfgnn.graph.shard import HaloPlan, ShardMatrix, cut_matrix, order_nodes
 from gfgnn.model.build import Model
 from gfgnn.model.inputs import Inputs, make_inputs
+from gfgnn.ops.memory import page_out
 from gfgnn.ops.spmm import from_parts
 from gfgnn.problem import Facts, Problem, check_model_fits, facts_of, training_targets
 
@@ -131,6 +132,7 @@ def _shards(
             y=graph.y[ids], **{name: mask[ids].nonzero().squeeze(1) for name, mask in known.items()},
         )  # fmt: skip
         del own
+        page_out(graph.mapped_parts())
         yield shard
         del shard
 

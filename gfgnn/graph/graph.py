@@ -85,6 +85,11 @@ class Graph:
         """R, the kinds of edges; 1 where edges have no relations."""
         return 1 if self.raw is None else self.raw.num_relations
 
+    def mapped_parts(self) -> list[Tensor]:
+        """The large arrays that may be mapped from files, for :func:`gfgnn.ops.memory.page_out`."""
+        x = [] if self.x is None or self.x.layout != torch.strided else [self.x]
+        return [self.edge_index[0], self.edge_index[1], *x]
+
     def replace(self, **changes: object) -> Graph:
         """A copy with some fields changed; of what stays as it was, nothing is checked again."""
         names = [field.name for field in fields(self)]

@@ -17,7 +17,8 @@ from gfgnn.plan.cost import GRAM_LIMIT
 from gfgnn.plan.memory import BASE, COPIES, Memory, PartMemory, rank_memory
 from gfgnn.plan.work import Sizes
 
-#: What freed memory that is kept adds to the widest moment: blocks of many sizes leave holes (docs/distributed.md).
+#: What freed memory that is kept adds to the widest moment of a step: blocks of many sizes leave holes; and evaluation
+#: finds no room among them (docs/distributed.md).
 KEPT = 0.6
 #: Rows that a part needs of others, relative to its own, before anything is known of the partition.
 HALO = 1.0
@@ -76,7 +77,7 @@ class Needs:
         memory = self._of_part(settings)
         above = memory.peak - BASE
         if settings.parts == 1:
-            return self.held + above + (0 if settings.lean else int(KEPT * max(memory.moments.values())))
+            return self.held + above + (0 if settings.lean else _kept(memory))
         s, blocks = self.sizes, len(self.model.blocks)
         # of every part stay: labels, ids and node weights, and the weights with the encoder's system
         others = s.num_nodes * (s.itemsize * blocks + 8 * 8) + (settings.parts - 1) * self._of_weights
@@ -117,6 +118,13 @@ class Needs:
             features=int(share * self.feature_bytes),
             sparse=s.feature_nnz is not None,
         )
+
+
+def _kept(memory: Memory) -> int:
+    """What is added where freed memory is kept."""
+    step = max(value for name, value in memory.moments.items() if name != "evaluation")
+    evaluation = memory.moments["evaluation"]
+    return int((1 + KEPT) * step) + evaluation - max(step, evaluation)
 
 
 def choose(
