@@ -13,6 +13,7 @@ from torch import Tensor
 from gfgnn._version import __version__
 from gfgnn.config import TrainConfig
 from gfgnn.graph.graph import Graph
+from gfgnn.metrics import NAMES
 from gfgnn.model.build import Model
 from gfgnn.plan.plan import Plan
 
@@ -21,8 +22,8 @@ from gfgnn.plan.plan import Plan
 class Result:
     """A trained network and how it got there.
 
-    Accuracies are those of :func:`gfgnn.metrics.score` for the feed-forward network; None where a split has no
-    label.
+    Accuracies are those of :func:`gfgnn.metrics.score` for the feed-forward network, which is ROC-AUC for multi-label
+    targets; None where a split has no label.
 
     Attributes:
         weights: weights of the iterate with the highest validation accuracy (the earliest of equals; the last
@@ -101,6 +102,7 @@ class Result:
             "num_features": self.model.num_features,
             "num_classes": self.model.num_classes,
             "task": self.model.task,
+            "score": NAMES[self.model.task],
             "model": self.model.config.family,
             "layers": self.model.config.layers,
             "hidden": self.model.config.hidden,

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from gfgnn.curves import LABELS, SCORES
+from gfgnn.curves import LABELS
+from gfgnn.metrics import NAMES
 from gfgnn.result import Result
 
 #: purposes of an iteration's messages; those between stages also make ranks wait, as does what they agree on
@@ -19,7 +20,7 @@ def comparison(result: Result, adam: Result | None = None) -> str:
         f"{graph.name}: {graph.num_nodes:,} nodes, {graph.num_edges:,} edges, {result.model.num_features:,} features; "
         f"{config.family}, {config.layers} layers, hidden {config.hidden}, seed {result.config.seed}"
     )
-    score = SCORES[result.model.task]
+    score = NAMES[result.model.task]
     rows = [
         ["solver", f"test {score}", f"val {score}", "best at", "iterations", "seconds to best", "seconds"]
     ]

@@ -69,7 +69,7 @@ def train_command(
     max_seconds: Annotated[float | None, _option(TRAIN, "Stop after so many seconds of training.")] = None,
     eval_every: Annotated[int | None, _option(TRAIN, "Evaluate every so many iterations (1).")] = None,
     tune: Annotated[
-        bool | None, _option(TRAIN, "Search settings on validation accuracy first.", "--tune")
+        bool | None, _option(TRAIN, "Search settings by the validation score first.", "--tune")
     ] = None,
     parts: Annotated[int | None, _option(GRID, "Parts of the graph (1).")] = None,
     stages: Annotated[
