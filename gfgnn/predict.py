@@ -16,6 +16,7 @@ from gfgnn.config import CorrectAndSmoothConfig
 from gfgnn.forward import forward
 from gfgnn.graph.fingerprint import fingerprint
 from gfgnn.graph.graph import Graph
+from gfgnn.label_reuse import reused_scores
 from gfgnn.model.build import Model
 from gfgnn.post import check_post, correct_and_smooth
 from gfgnn.problem import prepare
@@ -57,7 +58,8 @@ def predict(
     device: str = "cpu",
     transductive: bool = False,
 ) -> Predictions:
-    """Runs a trained network on ``graph``, which needs no labels.
+    """Runs a trained network on ``graph``, which needs no labels unless the network takes those of training nodes as
+    inputs (:func:`gfgnn.label_reuse.reused_scores`).
 
     Args:
         trained: a training result, the folder of a run (or its ``model.safetensors``), or a network with weights.
@@ -66,8 +68,8 @@ def predict(
             graph only.
 
     Raises:
-        InputError: the graph has other features or more classes than the network was trained on, or the device is
-            not there.
+        InputError: the graph has other features or more classes than the network was trained on, or lacks labels
+            that the network takes as inputs, or the device is not there.
     """
     if transductive:
         return _of_embeddings(trained, graph)
@@ -80,9 +82,13 @@ def predict(
     check_device(device)
     check_fits(model, graph)
     dtype = next(iter(weights.values())).dtype
-    with torch.inference_mode():
+
+    def scores_of(graph: Graph) -> Tensor:
         problem = prepare(model, _unlabelled(graph, model), dtype=dtype, device=device)
-        scores = forward(problem, {name: value.to(device) for name, value in weights.items()}).cpu()
+        return forward(problem, {name: value.to(device) for name, value in weights.items()}).cpu()
+
+    with torch.inference_mode():
+        scores = reused_scores(model, graph, scores_of) if model.config.label_inputs else scores_of(graph)
     return _predictions(model, graph, scores)
 
 
@@ -129,9 +135,10 @@ def check_fits(model: Model, graph: Graph) -> None:
 
     Labels of a part of the classes are fine: the largest may not occur in this graph.
     """
-    if graph.num_features != model.num_features:
+    features = model.num_features - model.num_label_inputs
+    if graph.num_features != features:
         raise InputError(
-            f"The model was trained on {model.num_features} features a node; {graph.name} has {graph.num_features}. "
+            f"The model was trained on {features} features a node; {graph.name} has {graph.num_features}. "
             "Load the graph with the same --features and --normalise as for training."
         )
     labelled = graph.labelled(torch.ones(graph.num_nodes, dtype=torch.bool)).numel()

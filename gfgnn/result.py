@@ -48,6 +48,9 @@ class Result:
         plan: who did what on a grid.
         embedding_scores: ``[N, C]`` scores that the best iterate's embeddings give this graph's nodes, of solvers that
             have such (``admm``), trained on one device; else None. See :func:`gfgnn.predict`.
+        label_reuse: of a network with ``label_inputs`` trained by ``gfgnn train``: ``val_accuracy``,
+            ``test_accuracy`` and ``seconds`` of predictions with the labels of all training nodes as inputs; the
+            accuracies above are with a half of them. JSON-ready. Else None.
         post: what ``gfgnn train --post`` made of the best iterate: ``method``, ``settings`` as used, ``val_accuracy``,
             ``test_accuracy``, ``seconds``; JSON-ready. Else None.
     """
@@ -78,6 +81,7 @@ class Result:
     profile_spans: tuple[list[Any], ...] = ()
     plan: Plan | None = None
     embedding_scores: Tensor | None = None
+    label_reuse: dict[str, Any] | None = None
     post: dict[str, Any] | None = None
 
     def __repr__(self) -> str:
@@ -135,6 +139,7 @@ class Result:
             "settings": self.settings,
             "notes": list(self.notes),
             **({} if self.profile is None else {"profile": self.profile}),
+            **({} if self.label_reuse is None else {"label_reuse": self.label_reuse}),
             **({} if self.post is None else {"post": self.post}),
         }
 

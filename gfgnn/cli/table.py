@@ -26,7 +26,11 @@ def comparison(result: Result, adam: Result | None = None) -> str:
     ]
     for run in (result, adam):
         if run is not None:
-            rows += [_row(run), *([] if run.post is None else [_post_row(run.post)])]
+            rows.append(_row(run))
+            if run.label_reuse is not None:
+                rows.append(_after_row("all labels put in", run.label_reuse))
+            if run.post is not None:
+                rows.append(_after_row(run.post["method"], run.post))
     lines = [title, "", *align(rows)]
     if adam is not None:
         ratio = adam.seconds_to_best / result.seconds_to_best
@@ -81,10 +85,10 @@ def _row(result: Result) -> list[str]:
     ]
 
 
-def _post_row(post: dict[str, Any]) -> list[str]:
-    """What post-processing made of the line above."""
-    scores = [_score(post["test_accuracy"]), _score(post["val_accuracy"])]
-    return [f"  with {post['method']}", *scores, "", "", "", f"+{post['seconds']:.2f}"]
+def _after_row(what: str, after: dict[str, Any]) -> list[str]:
+    """What was made of the line above after training."""
+    scores = [_score(after["test_accuracy"]), _score(after["val_accuracy"])]
+    return [f"  with {what}", *scores, "", "", "", f"+{after['seconds']:.2f}"]
 
 
 def _score(value: float | None) -> str:
