@@ -1,4 +1,23 @@
-"""Labels of training nodes as inputs of the network, beside the features."""
+"""Labels of training nodes as inputs of the network, beside the features, and its predictions where there is none.
+
+After Wang et al. (2021, arXiv 2103.13355) and Shi et al. (2020, arXiv 2009.03509). With X the features, A and B two
+halves of the labelled training nodes T, drawn once for a run, and f a network on ``[X | columns]``::
+
+    columns(S, P) = Y - m on S,  P - m elsewhere (0 where there is no P);   m the mean of Y on S
+
+    label inputs:  f   learns B from columns(A);             predicts from columns(T)
+    label reuse:   f_0 learns B from columns(A);
+                   f_1 learns A from columns(B, f_0 | B);    predicts from columns(T, f_0 | T)
+
+where Y ``[N, C]`` are one-hot or 0/1 labels, and ``f_0 | S`` are the probabilities that f_0 gives with columns(S) as
+inputs. What a network learns is never among its inputs: f_1's predictions of A come from a network that learnt B, with
+labels of B as inputs. (f_0 has been trained on inputs that held labels of A; that is in its weights, and in no input.)
+
+The authors draw A anew in each epoch, so that all of T is learnt, put predictions of the same network in, and leave m
+out. Here inputs are set up once: a half is learnt, and a network trained without predictions among its inputs loses by
+them (docs/post.md), so that reuse takes a second one. With m left out, a node without a label would be of no class at
+all, and the inputs of a node would double when predictions are made from all of T.
+"""
 
 from __future__ import annotations
 
@@ -11,21 +30,21 @@ from torch import Tensor
 from gfgnn.checks import InputError
 from gfgnn.graph.features import csr_tensor, is_sparse
 from gfgnn.graph.graph import Graph
-from gfgnn.model.build import Model
 from gfgnn.ops.spmm import to_scipy
 
-#: of the labelled training nodes, those whose labels are inputs while the others are learnt
-SHARE = 0.5
+#: before the names of f_0's weights, which are kept beside f_1's
+EARLIER = "earlier."
+
+#: f_0: probabilities ``[N, C]`` of all nodes of a graph that has the label columns among its features
+Earlier = Callable[[Graph], Tensor]
 
 
-def draw_label_inputs(graph: Graph, seed: int) -> Graph:
-    """What a network with label inputs is trained on: features ``[X | Y_A]``, and the training nodes B alone.
+def training_inputs(graph: Graph, seed: int, earlier: Earlier | None = None) -> Graph:
+    """What a network with label inputs is trained on: features with label columns, and the half that it learns.
 
-    The labelled training nodes are drawn into A, a half, and B, the others. Row i of ``Y_A`` ``[N, C]`` is the label of
-    node i (one-hot, or its 0/1 entries, unknown ones 0) where i is in A, else zeros. No node of B, of validation or of
-    test has its label among the inputs of any node: what is learnt and what is measured is never shown.
-
-    The draw is that of a run. Wang et al. (2021) draw A anew in each epoch, so that every training node is learnt from.
+    Args:
+        seed: of the draw of A and B.
+        earlier: f_0, to train f_1; None to train f or f_0.
 
     Raises:
         InputError: fewer than two training nodes have a label.
@@ -37,29 +56,25 @@ def draw_label_inputs(graph: Graph, seed: int) -> Graph:
             "a label."
         )
     drawn = train[torch.randperm(train.numel(), generator=torch.Generator().manual_seed(seed))]
-    shown = drawn[: int(SHARE * drawn.numel())]
-    learnt = graph.train_mask.clone()
-    learnt[shown] = False
-    return _beside(graph, label_columns(graph, shown, graph.num_classes)).replace(train_mask=learnt)
+    shown, learnt = drawn.tensor_split(2)
+    if earlier is not None:
+        shown, learnt = learnt, shown
+    mask = torch.zeros_like(graph.train_mask)
+    mask[learnt] = True
+    return _with_labels(graph, shown, graph.num_classes, earlier).replace(train_mask=mask)
 
 
-def reused_scores(model: Model, graph: Graph, scores_of: Callable[[Graph], Tensor]) -> Tensor:
-    """Scores ``[N, C]`` of every node, with the labels of all training nodes as inputs.
+def prediction_inputs(graph: Graph, num_classes: int, earlier: Earlier | None = None) -> Graph:
+    """What a network with label inputs predicts from: features with the labels of all training nodes beside them.
 
-    With T the labelled training nodes and f the network (Wang et al. 2021, after Shi et al. 2020)::
-
-        Z = f([X | Y_T]);    label_reuses times:  Z = f([X | Y_T on T, mean(Z) elsewhere])
-
-    where mean is the softmax (the sigmoid for multi-label targets): what the network said of the other nodes is put
-    in, and it runs again. Labels of other nodes are not read.
+    Labels of other nodes are not read.
 
     Args:
-        model: a network with ``config.label_inputs``.
-        graph: with the labels of its training nodes; features X without label columns.
-        scores_of: f, from a graph with the features given to scores ``[N, C]``.
+        num_classes: C of the network; a graph may lack the last classes.
+        earlier: f_0, for f_1.
 
     Raises:
-        InputError: no training node of ``graph`` has a label.
+        InputError: no training node has a label.
     """
     train = graph.labelled(graph.train_mask)
     if not train.numel():
@@ -67,23 +82,22 @@ def reused_scores(model: Model, graph: Graph, scores_of: Callable[[Graph], Tenso
             f"The network takes the labels of training nodes as inputs, and {graph.name} has none; load the graph with "
             "its labels and split."
         )
-    columns = label_columns(graph, train, model.num_classes)
-    scores = scores_of(_beside(graph, columns))
-    for _ in range(model.config.label_reuses):
-        said = torch.sigmoid(scores) if model.task == "multilabel" else torch.softmax(scores, 1)
-        said[train] = columns[train].to(said)
-        scores = scores_of(_beside(graph, said))
-    return scores
+    return _with_labels(graph, train, num_classes, earlier)
 
 
-def label_columns(graph: Graph, nodes: Tensor, num_classes: int) -> Tensor:
-    """``[N, C]`` float32: labels of ``nodes``, as one-hot rows or 0/1 entries; zeros elsewhere and where unknown."""
-    columns = torch.zeros(graph.num_nodes, num_classes)
+def _with_labels(graph: Graph, shown: Tensor, num_classes: int, earlier: Earlier | None) -> Graph:
+    """``[X | columns(shown, earlier | shown)]``; an unknown entry of a label is the mean of the known ones."""
     if graph.task == "multiclass":
-        columns[nodes, graph.y[nodes]] = 1.0
+        labels = torch.nn.functional.one_hot(graph.y[shown], num_classes).float()
     else:
-        columns[nodes] = graph.y[nodes].float().nan_to_num(0.0)
-    return columns
+        labels = graph.y[shown].float()
+    mean = labels.nanmean(0).nan_to_num(0.0)
+    if earlier is None:
+        columns = torch.zeros(graph.num_nodes, num_classes)
+    else:
+        columns = earlier(_with_labels(graph, shown, num_classes, None)).float() - mean
+    columns[shown] = (labels - mean).nan_to_num(0.0)
+    return _beside(graph, columns)
 
 
 def _beside(graph: Graph, columns: Tensor) -> Graph:

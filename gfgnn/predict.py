@@ -16,11 +16,12 @@ from gfgnn.config import CorrectAndSmoothConfig
 from gfgnn.forward import forward
 from gfgnn.graph.fingerprint import fingerprint
 from gfgnn.graph.graph import Graph
-from gfgnn.label_reuse import reused_scores
+from gfgnn.label_reuse import EARLIER, Earlier, prediction_inputs
 from gfgnn.model.build import Model
 from gfgnn.post import check_post, correct_and_smooth
 from gfgnn.problem import prepare
 from gfgnn.result import Result
+from gfgnn.solver.head import predict_mean
 
 #: A training result, the folder of a run (or a file in it), or a network with weights.
 Trained = Result | str | os.PathLike[str] | tuple[Model, dict[str, Tensor]]
@@ -59,7 +60,7 @@ def predict(
     transductive: bool = False,
 ) -> Predictions:
     """Runs a trained network on ``graph``, which needs no labels unless the network takes those of training nodes as
-    inputs (:func:`gfgnn.label_reuse.reused_scores`).
+    inputs (:mod:`gfgnn.label_reuse`).
 
     Args:
         trained: a training result, the folder of a run (or its ``model.safetensors``), or a network with weights.
@@ -81,15 +82,26 @@ def predict(
         model, weights = load_model(trained)
     check_device(device)
     check_fits(model, graph)
-    dtype = next(iter(weights.values())).dtype
+    if model.config.label_inputs:
+        first = {name.removeprefix(EARLIER): w for name, w in weights.items() if name.startswith(EARLIER)}
+        earlier = earlier_network(model, first, device) if model.config.label_reuse else None
+        inputs = prediction_inputs(graph, model.num_classes, earlier)
+    else:
+        inputs = graph
+    return _predictions(model, graph, _scores(model, weights, inputs, device))
 
-    def scores_of(graph: Graph) -> Tensor:
+
+def earlier_network(model: Model, weights: dict[str, Tensor], device: str) -> Earlier:
+    """f_0 of :mod:`gfgnn.label_reuse`, which has the blocks of ``model`` and these weights."""
+    return lambda graph: predict_mean(model.task, _scores(model, weights, graph, device))
+
+
+def _scores(model: Model, weights: dict[str, Tensor], graph: Graph, device: str) -> Tensor:
+    """Scores ``[N, C]`` of all nodes, for a graph whose features are the network's inputs."""
+    dtype = next(iter(weights.values())).dtype
+    with torch.inference_mode():
         problem = prepare(model, _unlabelled(graph, model), dtype=dtype, device=device)
         return forward(problem, {name: value.to(device) for name, value in weights.items()}).cpu()
-
-    with torch.inference_mode():
-        scores = reused_scores(model, graph, scores_of) if model.config.label_inputs else scores_of(graph)
-    return _predictions(model, graph, scores)
 
 
 def _of_embeddings(trained: Trained, graph: Graph) -> Predictions:

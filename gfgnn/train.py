@@ -17,7 +17,6 @@ from gfgnn.graph.graph import Graph
 from gfgnn.graph.order import Order
 from gfgnn.graph.validate import check_trainable
 from gfgnn.interrupts import held
-from gfgnn.label_reuse import draw_label_inputs
 from gfgnn.loop import DTYPES, Callback, Outcome, Run, copies
 from gfgnn.model.build import Model, build_model
 from gfgnn.model.wiring import is_chain
@@ -52,8 +51,8 @@ def train(
     rank 0 may use :func:`gfgnn.launch.grid.serve` instead, which needs no graph).
 
     A network with ``label_inputs`` is trained with the labels of a half of the training nodes as inputs, on the other
-    half (:func:`gfgnn.label_reuse.draw_label_inputs`, drawn by ``config.seed``); scores of the run are those with these
-    inputs, and :func:`gfgnn.predict` puts in the labels of all training nodes.
+    half (:mod:`gfgnn.label_reuse`); scores of the run are those with these inputs, and :func:`gfgnn.predict` puts in
+    the labels of all training nodes. With ``label_reuse`` another network is trained before.
 
     Nodes may be stored in another order than that of ``graph`` (``config.order``), which is found once for a graph and
     counted as set-up; everything that comes back is in the graph's own order, and the same up to rounding. Only Adam's
@@ -81,11 +80,13 @@ def train(
     check_trainable(graph)
     if isinstance(model, ModelConfig):
         model = build_model(model, graph)
-    given = graph
-    if model.config.label_inputs:
-        graph = draw_label_inputs(graph, config.seed)
-        check_trainable(graph)
     check_run(model, graph, config)
+    if model.config.label_inputs:
+        from gfgnn.label_training import train_with_labels  # which trains without
+
+        return train_with_labels(
+            model, graph, config, on_iteration=on_iteration, on_plan=on_plan, plan=plan, folder=folder
+        )
     solver = make_solver(config, model)
     if config.parts * config.stages > 1:
         from gfgnn.launch.grid import train_on_grid
@@ -93,16 +94,16 @@ def train(
         plan = plan or make_plan(model, graph, config)
         if on_plan is not None:
             on_plan(plan)
-        order, spent, notes = _order(given, config)
+        order, spent, notes = _order(graph, config)
         outcome, ranks = train_on_grid(
             model, graph, config, plan, on_iteration, folder, order=order, spent=spent
         )
         outcome.notes[:0] = notes
         profiles = [rank.pop("profile") for rank in ranks]
-        return _result(model, given, config, outcome, profiles, ranks, plan)
+        return _result(model, graph, config, outcome, profiles, ranks, plan)
     # mode=False leaves an inference mode that the caller may be in: a differentiating solver cannot use it.
     with _threads(config.threads), torch.inference_mode(not getattr(solver, "differentiates", False)):
-        order, spent, notes = _order(given, config)
+        order, spent, notes = _order(graph, config)
         run = Run(
             lambda: prepare(model, graph, order=order, dtype=DTYPES[config.dtype], device=config.device),
             config,
@@ -114,7 +115,7 @@ def train(
         run.train()
     # what has been trained is given back, whenever Ctrl-C comes
     with held() as interrupts, _threads(config.threads):
-        result = _result(model, given, config, run.outcome(), [run.profile()])
+        result = _result(model, graph, config, run.outcome(), [run.profile()])
     return replace(result, interrupted=True) if interrupts else result
 
 

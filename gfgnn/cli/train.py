@@ -56,8 +56,8 @@ def train_command(
     label_inputs: Annotated[
         bool | None, _option(MODEL, "Labels of half the training nodes as inputs, too.", "--label-inputs")
     ] = None,
-    label_reuses: Annotated[
-        int | None, _option(MODEL, "Times that predictions are put in beside the labels (0).")
+    label_reuse: Annotated[
+        bool | None, _option(MODEL, "And predictions of a network trained before.", "--label-reuse")
     ] = None,
     solver: Annotated[
         str | None,
@@ -179,7 +179,7 @@ def train_command(
         "data": data_options,
         "model": o.given(
             family=model, layers=layers, hidden=hidden, activation=activation, label_inputs=label_inputs,
-            label_reuses=label_reuses,
+            label_reuse=label_reuse,
         ),
         "train": o.given(
             solver=solver, iters=iters, seed=seed, threads=threads, device=device, dtype=dtype, patience=patience,
@@ -223,9 +223,10 @@ def train_command(
         from gfgnn.launch.grid import check_world, serve
 
         check_world(run.train)
-        if run.tune:
+        if run.tune or run.model.label_reuse:
+            option = "--tune" if run.tune else "--label-reuse"
             raise InputError(
-                "--tune trains many times, and torchrun's processes once; tune without torchrun."
+                f"{option} trains more than once, and torchrun's processes once; use it without torchrun."
             )
         if os.environ["RANK"] != "0":
             return serve(run.train)
