@@ -17,6 +17,7 @@ from gfgnn.checks import InputError
 from gfgnn.config import ModelConfig
 from gfgnn.graph.fingerprint import fingerprint
 from gfgnn.graph.graph import Graph
+from gfgnn.label_reuse import EARLIER
 from gfgnn.model.build import Model, model_from_dict
 from gfgnn.toml import from_mapping
 
@@ -142,14 +143,16 @@ def check_same_graph(found: str, name: str, graph: Graph) -> None:
 
 def _check_shapes(model: Model, weights: dict[str, Tensor], file: Path) -> None:
     expected: dict[str, tuple[int, ...]] = {}
-    for index, block in enumerate(model.blocks):
-        if block.norm_eps is not None:
-            expected |= {f"block{index}.{kind}": (block.out_channels,) for kind in ("scale", "shift")}
-        if not block.weighted:
-            continue
-        expected[f"block{index}.weight"] = (block.fan_in, block.out_channels)
-        if block.bias or f"block{index}.bias" in weights:  # batch normalisation leaves a bias in any block
-            expected[f"block{index}.bias"] = (block.out_channels,)
+    for before in ("", EARLIER) if model.config.label_reuse else ("",):
+        for index, block in enumerate(model.blocks):
+            name = f"{before}block{index}"
+            if block.norm_eps is not None:
+                expected |= {f"{name}.{kind}": (block.out_channels,) for kind in ("scale", "shift")}
+            if not block.weighted:
+                continue
+            expected[f"{name}.weight"] = (block.fan_in, block.out_channels)
+            if block.bias or f"{name}.bias" in weights:  # batch normalisation leaves a bias in any block
+                expected[f"{name}.bias"] = (block.out_channels,)
     found = {name: tuple(value.shape) for name, value in weights.items()}
     if found != expected:
         wrong = sorted(

@@ -51,6 +51,8 @@ class ModelConfig:
     alpha: float = 0.1  #: share of the initial representation in each GCNII propagation
     theta: float = 0.5  #: GCNII's identity mapping, beta_l = log(theta / l + 1)
     mlp_layers: int = 3  #: linear layers of the MLP that SIGN puts on its hops
+    label_inputs: bool = False  #: labels of training nodes as inputs beside the features (docs/post.md)
+    label_reuse: bool = False  #: and predictions of a first such network for the other nodes
 
     def __post_init__(self) -> None:
         if self.family != CUSTOM:
@@ -64,6 +66,14 @@ class ModelConfig:
         check_between("alpha", self.alpha, 0.0, 1.0)
         check_at_least("theta", self.theta, 0.0)
         check_count("mlp_layers", self.mlp_layers, 2)
+        check_flag("label_inputs", self.label_inputs)
+        check_flag("label_reuse", self.label_reuse)
+        if self.label_inputs and self.family == CUSTOM:
+            raise InputError(
+                "label_inputs is for gfgnn's own families; a PyG module takes the features it was made for."
+            )
+        if self.label_reuse and not self.label_inputs:
+            raise InputError("label_reuse is for networks with label_inputs; give that, too.")
 
 
 @dataclass(frozen=True, kw_only=True)

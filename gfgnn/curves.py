@@ -6,6 +6,7 @@ import io
 import math
 from typing import Any
 
+from gfgnn.metrics import NAMES
 from gfgnn.result import Result
 
 LABELS = {
@@ -22,7 +23,6 @@ COLOURS = {
     "community-admm": "#b08a1e",
     "adam": "#c4572b",
 }
-SCORES = {"multiclass": "accuracy", "multilabel": "ROC-AUC", "regression": "R²"}
 
 
 def draw_curves(results: list[Result]) -> bytes:
@@ -47,7 +47,7 @@ def draw_curves(results: list[Result]) -> bytes:
             _draw_losses(axes[1][column], result, x)
             if result in split:
                 _draw_residuals(axes[2][column], result, x)
-    _label(axes, SCORES[first.model.task], logarithmic=len(results) > 1)
+    _label(axes, NAMES[first.model.task], logarithmic=len(results) > 1)
     buffer = io.BytesIO()
     figure.savefig(buffer, format="png", dpi=130)
     return buffer.getvalue()

@@ -5,11 +5,16 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn import functional as F
 
 from gfgnn.checks import InputError
+
+#: what :func:`score` measures, in tables, pictures and ``result.json``
+NAMES = {"multiclass": "accuracy", "multilabel": "ROC-AUC", "regression": "R²"}
 
 
 def score(task: str, scores: Tensor, y: Tensor, index: Tensor) -> float:
@@ -20,7 +25,8 @@ def score(task: str, scores: Tensor, y: Tensor, index: Tensor) -> float:
             have both a positive and a negative among ``index``; ``regression``: R-squared, averaged over the
             outputs.
         scores: ``[N, C]`` logits (or values) of all nodes.
-        y: labels of all nodes, as in :class:`gfgnn.graph.graph.Graph`; unknown ones are left out.
+        y: labels of all nodes, as in :class:`gfgnn.graph.graph.Graph`; unknown ones, and unknown entries of a
+            node's labels, are left out.
         index: node ids to score.
 
     Returns:
@@ -30,42 +36,53 @@ def score(task: str, scores: Tensor, y: Tensor, index: Tensor) -> float:
     picked, truth = scores[index], y.to(scores.device)[index]
     if task == "multiclass":
         return _accuracy(picked, truth)
+    columns = zip(picked.t().contiguous(), truth.t().contiguous(), strict=True)
     if task == "multilabel":
-        return _mean_finite(roc_auc(picked[:, c], truth[:, c]) for c in range(truth.size(1)))
+        return _mean_finite(roc_auc(values, labels) for values, labels in columns)
     if task == "regression":
-        return _mean_finite(r_squared(picked[:, c], truth[:, c]) for c in range(truth.size(1)))
+        return _mean_finite(r_squared(values, labels) for values, labels in columns)
     raise InputError(f"task must be one of multiclass, multilabel, regression; got {task!r}.")
 
 
 def loss(task: str, scores: Tensor, targets: Tensor) -> Tensor:
     """The mean loss of ``scores`` ``[k, C]`` against ``targets`` ``[k, C]``, a scalar tensor.
 
-    Cross-entropy for classes, binary cross-entropy for labels (mean over nodes and labels), half the mean
-    squared error for regression.
+    Cross-entropy for classes, binary cross-entropy for labels, half the squared error for regression; the latter two in
+    the mean over the known entries, those that are not NaN.
     """
     if task == "multiclass":
         return F.cross_entropy(scores, targets.to(scores.dtype))
+    known = ~torch.isnan(targets)
+    targets = torch.where(known, targets, 0.0).to(scores.dtype)
     if task == "multilabel":
-        return F.binary_cross_entropy_with_logits(scores, targets.to(scores.dtype))
-    return 0.5 * F.mse_loss(scores, targets.to(scores.dtype))
+        entries = F.binary_cross_entropy_with_logits(scores, targets, reduction="none")
+    else:
+        entries = 0.5 * (scores - targets).square()
+    return torch.where(known, entries, 0.0).sum() / known.sum()
 
 
 def roc_auc(scores: Tensor, labels: Tensor) -> float:
-    """Area under the ROC curve from the ranks of the scores, ties at their mean rank; O(n log n).
+    """Area under the ROC curve: the share of pairs of a positive and a negative whose positive has the higher score,
+    ties as half; O(n log n).
 
     NaN labels are ignored; NaN is returned where one of the two classes is missing.
     """
     known = ~torch.isnan(labels)
-    scores, positive = scores[known].double(), labels[known] > 0.5
-    num_positive = int(positive.sum())
-    num_negative = positive.numel() - num_positive
-    if num_positive == 0 or num_negative == 0:
+    # numpy sorts several times faster than torch here
+    values, positive = scores[known].cpu().numpy(), (labels[known] > 0.5).cpu().numpy()
+    above, below = values[positive], values[~positive]
+    if not above.size or not below.size:
         return math.nan
-    _, tie, counts = torch.unique(scores, return_inverse=True, return_counts=True)
-    last = counts.cumsum(0).double()
-    rank = (last - (counts.double() - 1.0) / 2.0)[tie]
-    above = float(rank[positive].sum()) - num_positive * (num_positive + 1) / 2.0
-    return above / (num_positive * num_negative)
+    if above.size > below.size:  # the fewer are looked up among the more
+        return 1.0 - _share_above(below, above)
+    return _share_above(above, below)
+
+
+def _share_above(few: NDArray[np.floating], many: NDArray[np.floating]) -> float:
+    """The share of all pairs with a higher value in ``few`` than in ``many``, ties as half."""
+    few, many = np.sort(few), np.sort(many)
+    twice = np.searchsorted(many, few, "left") + np.searchsorted(many, few, "right")
+    return float(twice.sum()) / (2.0 * few.size * many.size)
 
 
 def r_squared(values: Tensor, truth: Tensor) -> float:

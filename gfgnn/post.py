@@ -90,8 +90,7 @@ def check_post(graph: Graph, config: CorrectAndSmoothConfig) -> None:
         raise InputError(
             f"correct and smooth is for classes and multi-label targets; {graph.name} is a regression."
         )
-    known = graph.y >= 0 if graph.task == "multiclass" else ~torch.isnan(graph.y).all(dim=1)
-    if not bool((known & graph.train_mask).any()):
+    if not graph.labelled(graph.train_mask).numel():
         raise InputError(
             f"correct and smooth starts from the labels of training nodes, and {graph.name} has none; load the graph "
             "with its labels and split."

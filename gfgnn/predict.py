@@ -11,16 +11,18 @@ from torch import Tensor
 
 from gfgnn.checkpoint import atomic_file, check_same_graph, load_embedding_scores, load_model
 from gfgnn.checks import InputError, check_count, check_device
-from gfgnn.config import CorrectAndSmoothConfig
+from gfgnn.config import CorrectAndSmoothConfig, TrainConfig
 from gfgnn.forward import forward
 from gfgnn.forward_parts import forward_parts, scores_in_turns
 from gfgnn.graph.fingerprint import fingerprint
 from gfgnn.graph.graph import Graph
+from gfgnn.label_reuse import EARLIER, Earlier, prediction_inputs
 from gfgnn.model.build import Model
 from gfgnn.ops.memory import page_out
 from gfgnn.post import check_post, correct_and_smooth
 from gfgnn.problem import prepare
 from gfgnn.result import Result
+from gfgnn.solver.head import predict_mean
 
 PIECE = 1 << 16  #: rows of scores that are worked on at once
 
@@ -61,7 +63,8 @@ def predict(
     parts: int | None = None,
     memory_limit: str | None = None,
 ) -> Predictions:
-    """Runs a trained network on ``graph``, which needs no labels.
+    """Runs a trained network on ``graph``, which needs no labels unless the network takes those of training nodes as
+    inputs (:mod:`gfgnn.label_reuse`).
 
     Args:
         trained: a training result, the folder of a run (or its ``model.safetensors``), or a network with weights.
@@ -73,8 +76,8 @@ def predict(
         memory_limit: such as ``16GB``: as few parts as keep to it.
 
     Raises:
-        InputError: the graph has other features or more classes than the network was trained on, the device is not
-            there, or not even parts keep to the limit.
+        InputError: the graph has other features or more classes than the network was trained on, or lacks labels
+            that the network takes as inputs; the device is not there; or not even parts keep to the limit.
     """
     if transductive:
         return _of_embeddings(trained, graph)
@@ -86,22 +89,53 @@ def predict(
         model, weights = load_model(trained)
     check_device(device)
     check_fits(model, graph)
-    dtype = next(iter(weights.values())).dtype
-    unlabelled = _unlabelled(graph, model)
     if parts is not None:
         check_count("parts", parts, 1, graph.num_nodes)
-    elif memory_limit is not None:
-        parts = forward_parts(model, unlabelled, memory_limit, dtype.itemsize)
+    room = Room(device=device, parts=parts, memory_limit=memory_limit)
+    if model.config.label_inputs:
+        first = {name.removeprefix(EARLIER): w for name, w in weights.items() if name.startswith(EARLIER)}
+        earlier = earlier_network(model, first, room) if model.config.label_reuse else None
+        inputs = prediction_inputs(graph, model.num_classes, earlier)
+    else:
+        inputs = graph
+    return _predictions(model, graph, _scores(model, weights, inputs, room))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Room:
+    """Where a network runs, and in how many parts; as in :func:`predict`."""
+
+    device: str = "cpu"
+    parts: int | None = None
+    memory_limit: str | None = None
+
+
+def room_of(config: TrainConfig) -> Room:
+    """That of a training run: part after part where it trains so, and within the same memory limit."""
+    parts = config.parts if config.out_of_core else None
+    return Room(device=config.device, parts=parts, memory_limit=config.memory_limit)
+
+
+def earlier_network(model: Model, weights: dict[str, Tensor], room: Room) -> Earlier:
+    """f_0 of :mod:`gfgnn.label_reuse`, which has the blocks of ``model`` and these weights."""
+    return lambda graph: predict_mean(model.task, _scores(model, weights, graph, room))
+
+
+def _scores(model: Model, weights: dict[str, Tensor], graph: Graph, room: Room) -> Tensor:
+    """Scores ``[N, C]`` of all nodes, for a graph whose features are the network's inputs."""
+    dtype, parts = next(iter(weights.values())).dtype, room.parts
+    unlabelled = _unlabelled(graph, model)
+    if parts is None and room.memory_limit is not None:
+        parts = forward_parts(model, unlabelled, room.memory_limit, dtype.itemsize)
     if parts is not None and parts > 1:
-        if device != "cpu":
+        if room.device != "cpu":
             raise InputError(
-                f"parts go one after the other on the CPU; got {parts} parts on device {device}."
+                f"parts go one after the other on the CPU; got {parts} parts on device {room.device}."
             )
-        return _predictions(model, graph, scores_in_turns(model, weights, unlabelled, parts, memory_limit))
+        return scores_in_turns(model, weights, unlabelled, parts, room.memory_limit)
     with torch.inference_mode():
-        problem = prepare(model, unlabelled, dtype=dtype, device=device)
-        scores = forward(problem, {name: value.to(device) for name, value in weights.items()}).cpu()
-    return _predictions(model, graph, scores)
+        problem = prepare(model, unlabelled, dtype=dtype, device=room.device)
+        return forward(problem, {name: value.to(room.device) for name, value in weights.items()}).cpu()
 
 
 def _of_embeddings(trained: Trained, graph: Graph) -> Predictions:
@@ -155,9 +189,10 @@ def check_fits(model: Model, graph: Graph) -> None:
 
     Labels of a part of the classes are fine: the largest may not occur in this graph.
     """
-    if graph.num_features != model.num_features:
+    features = model.num_features - model.num_label_inputs
+    if graph.num_features != features:
         raise InputError(
-            f"The model was trained on {model.num_features} features a node; {graph.name} has {graph.num_features}. "
+            f"The model was trained on {features} features a node; {graph.name} has {graph.num_features}. "
             "Load the graph with the same --features and --normalise as for training."
         )
     labelled = graph.labelled(torch.ones(graph.num_nodes, dtype=torch.bool)).numel()

@@ -13,6 +13,7 @@ from torch import Tensor
 from gfgnn._version import __version__
 from gfgnn.config import TrainConfig
 from gfgnn.graph.graph import Graph
+from gfgnn.metrics import NAMES
 from gfgnn.model.build import Model
 from gfgnn.plan.plan import Plan
 from gfgnn.planning import Fit
@@ -22,8 +23,8 @@ from gfgnn.planning import Fit
 class Result:
     """A trained network and how it got there.
 
-    Accuracies are those of :func:`gfgnn.metrics.score` for the feed-forward network; None where a split has no
-    label.
+    Accuracies are those of :func:`gfgnn.metrics.score` for the feed-forward network, which is ROC-AUC for multi-label
+    targets; None where a split has no label.
 
     Attributes:
         weights: weights of the iterate with the highest validation accuracy (the earliest of equals; the last
@@ -49,6 +50,9 @@ class Result:
         fit: the memory limit, what was chosen to keep to it, and the predicted peak; None without a limit.
         embedding_scores: ``[N, C]`` scores that the best iterate's embeddings give this graph's nodes, of solvers that
             have such (``admm``), trained on one device; else None. See :func:`gfgnn.predict`.
+        label_reuse: of a network with ``label_inputs`` trained by ``gfgnn train``: ``val_accuracy``,
+            ``test_accuracy`` and ``seconds`` of predictions with the labels of all training nodes as inputs; the
+            accuracies above are with a half of them. JSON-ready. Else None.
         post: what ``gfgnn train --post`` made of the best iterate: ``method``, ``settings`` as used, ``val_accuracy``,
             ``test_accuracy``, ``seconds``; JSON-ready. Else None.
     """
@@ -80,6 +84,7 @@ class Result:
     plan: Plan | None = None
     fit: Fit | None = None
     embedding_scores: Tensor | None = None
+    label_reuse: dict[str, Any] | None = None
     post: dict[str, Any] | None = None
 
     def __repr__(self) -> str:
@@ -104,6 +109,7 @@ class Result:
             "num_features": self.model.num_features,
             "num_classes": self.model.num_classes,
             "task": self.model.task,
+            "score": NAMES[self.model.task],
             "model": self.model.config.family,
             "layers": self.model.config.layers,
             "hidden": self.model.config.hidden,
@@ -145,6 +151,7 @@ class Result:
             "settings": self.settings,
             "notes": list(self.notes),
             **({} if self.profile is None else {"profile": self.profile}),
+            **({} if self.label_reuse is None else {"label_reuse": self.label_reuse}),
             **({} if self.post is None else {"post": self.post}),
         }
 

@@ -18,7 +18,7 @@ class RunConfig:
 
     Attributes:
         data: ``name`` and what else was given to :func:`gfgnn.data.load`.
-        tune: search settings on validation accuracy first.
+        tune: search settings by the validation score first.
         compare_adam: train the same network with Adam afterwards, for ``adam_seconds`` at most.
         post: ``none``, or ``correct-and-smooth``: what is done to the trained network's probabilities.
     """

@@ -54,6 +54,10 @@ def train(
     With ``config.out_of_core`` the parts take turns in this process, and what the others hold is on the disk; the
     result is that of a grid of as many parts. ``config.memory_limit`` has settings chosen that keep to it.
 
+    A network with ``label_inputs`` is trained with the labels of a half of the training nodes as inputs, on the other
+    half (:mod:`gfgnn.label_reuse`); scores of the run are those with these inputs, and :func:`gfgnn.predict` puts in
+    the labels of all training nodes. With ``label_reuse`` another network is trained before.
+
     Nodes may be stored in another order than that of ``graph`` (``config.order``), which is found once for a graph and
     counted as set-up; everything that comes back is in the graph's own order, and the same up to rounding. Only Adam's
     dropout masks, drawn row by row, then fall on other nodes.
@@ -78,6 +82,12 @@ def train(
     if isinstance(model, ModelConfig):
         model = build_model(model, graph)
     check_run(model, graph, config)
+    if model.config.label_inputs:
+        from gfgnn.label_training import train_with_labels  # which trains without
+
+        return train_with_labels(
+            model, graph, config, on_iteration=on_iteration, on_plan=on_plan, plan=plan, folder=folder
+        )
     if fit := fit or fit_memory(model, graph, config):
         config = fit.config
     if config.lean or config.out_of_core:

@@ -1,4 +1,4 @@
-"""A small search over the block solver's settings, on validation accuracy only."""
+"""A small search over the block solver's settings, by the validation score only."""
 
 from __future__ import annotations
 

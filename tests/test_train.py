@@ -199,8 +199,8 @@ def test_target_solver_same_seed_same_result(graph: Graph) -> None:
 
 def test_summary_keys_are_frozen(graph: Graph, monkeypatch: pytest.MonkeyPatch) -> None:
     assert list(run(graph, monkeypatch).summary()) == [
-        "dataset", "num_nodes", "num_edges", "num_features", "num_classes", "task", "model", "layers", "hidden",
-        "solver", "seed", "threads", "device", "dtype", "iterations", "best_iteration", "train_accuracy",
+        "dataset", "num_nodes", "num_edges", "num_features", "num_classes", "task", "score", "model", "layers",
+        "hidden", "solver", "seed", "threads", "device", "dtype", "iterations", "best_iteration", "train_accuracy",
         "val_accuracy", "test_accuracy", "last_test_accuracy", "loss", "seconds", "seconds_to_best",
         "seconds_per_iteration", "setup_seconds", "peak_rss_bytes", "parts", "stages", "staleness", "ranks", "version",
         "interrupted", "diverged", "settings", "notes",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -29,11 +30,9 @@ def official_of(result: Result) -> dict[str, float]:
 
 def predicted_by(result: Result) -> Predictions:
     """What the best iterate predicts, part after part where it was trained so, and within the same memory limit."""
-    from gfgnn.predict import predict
+    from gfgnn.predict import predict, room_of
 
-    config = result.config
-    parts = config.parts if config.out_of_core else None
-    return predict(result, result.graph, device=config.device, parts=parts, memory_limit=config.memory_limit)
+    return predict(result, result.graph, **asdict(room_of(result.config)))
 
 
 def summarise(result: Result, adam: Result | None) -> dict[str, Any]:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from gfgnn.curves import LABELS, SCORES
+from gfgnn.curves import LABELS
+from gfgnn.metrics import NAMES
 from gfgnn.plan.limit import mega
 from gfgnn.result import Result
 
@@ -20,13 +21,17 @@ def comparison(result: Result, adam: Result | None = None) -> str:
         f"{graph.name}: {graph.num_nodes:,} nodes, {graph.num_edges:,} edges, {result.model.num_features:,} features; "
         f"{config.family}, {config.layers} layers, hidden {config.hidden}, seed {result.config.seed}"
     )
-    score = SCORES[result.model.task]
+    score = NAMES[result.model.task]
     rows = [
         ["solver", f"test {score}", f"val {score}", "best at", "iterations", "seconds to best", "seconds"]
     ]
     for run in (result, adam):
         if run is not None:
-            rows += [_row(run), *([] if run.post is None else [_post_row(run.post)])]
+            rows.append(_row(run))
+            if run.label_reuse is not None:
+                rows.append(_after_row("all labels put in", run.label_reuse))
+            if run.post is not None:
+                rows.append(_after_row(run.post["method"], run.post))
     lines = [title, "", *align(rows)]
     if adam is not None:
         ratio = adam.seconds_to_best / result.seconds_to_best
@@ -89,10 +94,10 @@ def _row(result: Result) -> list[str]:
     ]
 
 
-def _post_row(post: dict[str, Any]) -> list[str]:
-    """What post-processing made of the line above."""
-    scores = [_score(post["test_accuracy"]), _score(post["val_accuracy"])]
-    return [f"  with {post['method']}", *scores, "", "", "", f"+{post['seconds']:.2f}"]
+def _after_row(what: str, after: dict[str, Any]) -> list[str]:
+    """What was made of the line above after training."""
+    scores = [_score(after["test_accuracy"]), _score(after["val_accuracy"])]
+    return [f"  with {what}", *scores, "", "", "", f"+{after['seconds']:.2f}"]
 
 
 def _score(value: float | None) -> str:

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import math
 import os
 import sys
-import time
 from contextlib import nullcontext
-from dataclasses import asdict, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -15,8 +13,9 @@ import typer
 
 from gfgnn.checks import InputError
 from gfgnn.cli import options as o
+from gfgnn.cli.after import after
 from gfgnn.cli.errors import INTERRUPTED, ends_in_order
-from gfgnn.cli.outcome import official_of, predicted_by, report, summarise
+from gfgnn.cli.outcome import official_of, report, summarise
 from gfgnn.cli.solver_options import check_options
 from gfgnn.interrupts import held
 
@@ -57,6 +56,12 @@ def train_command(
     layers: Annotated[int | None, _option(MODEL, "Graph propagations (16).")] = None,
     hidden: Annotated[int | None, _option(MODEL, "Columns of the hidden layers (64).")] = None,
     activation: Annotated[str | None, _option(MODEL, "relu, leaky_relu or identity (relu).")] = None,
+    label_inputs: Annotated[
+        bool | None, _option(MODEL, "Labels of half the training nodes as inputs, too.", "--label-inputs")
+    ] = None,
+    label_reuse: Annotated[
+        bool | None, _option(MODEL, "And predictions of a network trained before.", "--label-reuse")
+    ] = None,
     solver: Annotated[
         str | None,
         _option(TRAIN, "target, admm, pdadmm-g or community-admm (without backprop), or adam (target)."),
@@ -72,7 +77,7 @@ def train_command(
     max_seconds: Annotated[float | None, _option(TRAIN, "Stop after so many seconds of training.")] = None,
     eval_every: Annotated[int | None, _option(TRAIN, "Evaluate every so many iterations (1).")] = None,
     tune: Annotated[
-        bool | None, _option(TRAIN, "Search settings on validation accuracy first.", "--tune")
+        bool | None, _option(TRAIN, "Search settings by the validation score first.", "--tune")
     ] = None,
     parts: Annotated[int | None, _option(GRID, "Parts of the graph (1).")] = None,
     stages: Annotated[
@@ -183,7 +188,10 @@ def train_command(
     }  # fmt: skip
     given = {
         "data": data_options,
-        "model": o.given(family=model, layers=layers, hidden=hidden, activation=activation),
+        "model": o.given(
+            family=model, layers=layers, hidden=hidden, activation=activation, label_inputs=label_inputs,
+            label_reuse=label_reuse,
+        ),
         "train": o.given(
             solver=solver, iters=iters, seed=seed, threads=threads, device=device, dtype=dtype, patience=patience,
             max_seconds=max_seconds, eval_every=eval_every, parts=parts, stages=stages, stage_bounds=stage_bounds,
@@ -231,9 +239,10 @@ def train_command(
         from gfgnn.launch.grid import check_world, serve
 
         check_world(run.train)
-        if run.tune:
+        if run.tune or run.model.label_reuse:
+            option = "--tune" if run.tune else "--label-reuse"
             raise InputError(
-                "--tune trains many times, and torchrun's processes once; tune without torchrun."
+                f"{option} trains more than once, and torchrun's processes once; use it without torchrun."
             )
         if os.environ["RANK"] != "0":
             return serve(run.train)
@@ -310,34 +319,14 @@ def execute(
                 result = replace(result, interrupted=True)
             except InputError as error:  # the comparison may fail, the outcome stays
                 print(f"warning: Adam could not be trained for comparison: {error}", file=sys.stderr)
-    if run.post != "none":
+    if run.post != "none" or model.config.label_inputs:
         try:
-            result, adam = _post(result, run), None if adam is None else _post(adam, run)
+            result, adam = after(result, run), None if adam is None else after(adam, run)
         except KeyboardInterrupt:
             result = replace(result, interrupted=True)
         except InputError as error:  # probabilities of a network that has diverged
-            print(f"warning: without {run.post}: {error}", file=sys.stderr)
+            print(f"warning: without what follows training: {error}", file=sys.stderr)
     return result, adam
-
-
-def _post(result: Result, run: RunConfig) -> Result:
-    """``result`` with the scores after post-processing, on the whole graph: on a grid, rank 0 does it alone."""
-    from gfgnn.metrics import score
-    from gfgnn.post import choose_alphas, correct_and_smooth
-
-    graph, started = result.graph, time.perf_counter()
-    probabilities = predicted_by(result).probability
-    assert probabilities is not None  # regressions are refused before training
-    settings = choose_alphas(graph, probabilities, run.correct_and_smooth)
-    smoothed = correct_and_smooth(graph, probabilities, settings)
-    scores = {}
-    for split, mask in (("val", graph.val_mask), ("test", graph.test_mask)):
-        value = score(graph.task, smoothed, graph.y, graph.labelled(mask))
-        scores[f"{split}_accuracy"] = None if math.isnan(value) else value
-    seconds = time.perf_counter() - started
-    return replace(
-        result, post={"method": run.post, "settings": asdict(settings), **scores, "seconds": seconds}
-    )
 
 
 def _tuned(model: Model, graph: Graph, config: TrainConfig) -> TrainConfig:

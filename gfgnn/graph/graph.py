@@ -102,8 +102,8 @@ class Graph:
         return copy
 
     def labelled(self, mask: Tensor) -> Tensor:
-        """Node ids inside ``mask`` that carry a label, ``[k]``."""
-        known = self.y >= 0 if self.task == "multiclass" else ~torch.isnan(self.y).any(dim=1)
+        """Node ids inside ``mask`` that carry a label, or one of several at least, ``[k]``."""
+        known = self.y >= 0 if self.task == "multiclass" else ~torch.isnan(self.y).all(dim=1)
         return (mask & known).nonzero().squeeze(1)
 
     @classmethod

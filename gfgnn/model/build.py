@@ -21,6 +21,7 @@ class Model:
     """A network: its configuration and the blocks made from it. Weights live apart, in a dictionary.
 
     Attributes:
+        num_features: columns of the network's inputs: the features, then the labels where it takes these.
         operators: the propagation matrices that blocks multiply by; a chain uses the first alone.
     """
 
@@ -30,6 +31,11 @@ class Model:
     num_classes: int
     task: str
     operators: tuple[Operator, ...]
+
+    @property
+    def num_label_inputs(self) -> int:
+        """Columns of labels among the inputs, see :mod:`gfgnn.label_reuse`."""
+        return self.num_classes if self.config.label_inputs else 0
 
     def to_dict(self) -> dict[str, Any]:
         """JSON-ready; :func:`model_from_dict` is the inverse."""
@@ -63,19 +69,25 @@ def build_model(config: ModelConfig, graph: Graph) -> Model:
     """The network of ``config`` for the features, classes, task and relations of ``graph``.
 
     Raises:
-        InputError: the graph has no features, or the configuration describes a network made elsewhere.
+        InputError: the graph has no features, or the configuration describes a network made elsewhere, or one with
+            labels as inputs and the graph's are values.
     """
     if graph.num_features == 0:
         raise InputError(
             f"{graph.name} has no node features; load it with features='structure' to make some from the edges."
         )
+    if config.label_inputs and graph.task == "regression":
+        raise InputError(
+            f"label_inputs is for classes and multi-label targets; {graph.name} is a regression."
+        )
+    num_inputs = graph.num_features + (graph.num_classes if config.label_inputs else 0)
     if config.family == "rgcn":
-        return _rgcn(config, graph)
+        return _rgcn(config, graph, num_inputs)
     if config.family not in FAMILY_BLOCKS:
         raise InputError(
             "A network of family 'custom' comes from gfgnn.from_pyg; a configuration does not describe it."
         )
-    return make_model(config, graph.num_features, graph.num_classes, graph.task)
+    return make_model(config, num_inputs, graph.num_classes, graph.task)
 
 
 def make_model(config: ModelConfig, num_features: int, num_classes: int, task: str) -> Model:
@@ -86,7 +98,7 @@ def make_model(config: ModelConfig, num_features: int, num_classes: int, task: s
     return Model(config, tuple(blocks), num_features, num_classes, task, operators)
 
 
-def _rgcn(c: ModelConfig, graph: Graph) -> Model:
+def _rgcn(c: ModelConfig, graph: Graph, num_features: int) -> Model:
     """Schlichtkrull et al. 2018: H_l = act(sum_r S_r H_{l-1} W_{l,r} + H_{l-1} W_{l,0} + b_l), S_r the mean over the
     neighbours by relation r. On :func:`gfgnn.data.grid_graph` the relations are the offsets of a 3 x 3 convolution,
     the cell itself among them, and no separate root weight is needed."""
@@ -102,7 +114,7 @@ def _rgcn(c: ModelConfig, graph: Graph) -> Model:
     blocks = []
     for index in range(c.layers):
         first, last = index == 0, index == c.layers - 1
-        width = graph.num_features if first else c.hidden
+        width = num_features if first else c.hidden
         blocks.append(
             Block(
                 propagate="terms",
@@ -114,7 +126,7 @@ def _rgcn(c: ModelConfig, graph: Graph) -> Model:
                 reference="zero" if first or last else "identity",
             )
         )
-    return Model(c, tuple(blocks), graph.num_features, graph.num_classes, graph.task, operators)
+    return Model(c, tuple(blocks), num_features, graph.num_classes, graph.task, operators)
 
 
 def _has_loop_relation(graph: Graph) -> bool:

@@ -1,4 +1,7 @@
-"""Losses of the output layer: residuals and the curvature bound that majorises them."""
+"""Losses of the output layer: residuals and the curvature bound that majorises them.
+
+Targets of NaN are unknown: such an entry has no loss, and its score has nothing to move for.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +21,7 @@ def predict_mean(task: str, scores: Tensor) -> Tensor:
 
 def residual(task: str, scores: Tensor, targets: Tensor) -> Tensor:
     """The shift of the scores that minimises the majoriser: ``(Y - mean(scores)) / h``, ``[k, C]``."""
-    return (targets - predict_mean(task, scores)) / CURVATURE[task]
+    return _missing(task, scores, targets) / CURVATURE[task]
 
 
 def loss_sum(task: str, scores: Tensor, targets: Tensor) -> float:
@@ -29,6 +32,8 @@ def loss_sum(task: str, scores: Tensor, targets: Tensor) -> float:
         rows = torch.nn.functional.softplus(scores) - scores * targets
     else:
         rows = (scores - targets).square() / 2
+    if task != "multiclass":
+        rows = torch.where(torch.isnan(targets), 0.0, rows)
     return float(rows.double().sum())
 
 
@@ -40,9 +45,15 @@ def loss_prox(task: str, a: Tensor, targets: Tensor, penalty: float, start: Tens
     the sum.
     """
     if task == "regression":
-        return (targets + penalty * a) / (1 + penalty)
+        return torch.where(torch.isnan(targets), a, (targets + penalty * a) / (1 + penalty))
     z = start
     for _ in range(steps):
-        slope = predict_mean(task, z) - targets + penalty * (z - a)
+        slope = penalty * (z - a) - _missing(task, z, targets)
         z = z - slope / (CURVATURE[task] + penalty)
     return z
+
+
+def _missing(task: str, scores: Tensor, targets: Tensor) -> Tensor:
+    """``Y - mean(scores)``, 0 where Y is unknown, ``[k, C]``."""
+    missing = targets - predict_mean(task, scores)
+    return missing if task == "multiclass" else torch.where(torch.isnan(targets), 0.0, missing)

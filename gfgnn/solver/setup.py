@@ -192,12 +192,15 @@ def response(problem: Problem) -> float:
     """How much of a label signal survives the trip down to the input blocks and up again, with open gates and identity
     weights.
 
-    ``<answer, E> / <E, E>`` on the labelled rows for E the centred targets; 1 where nothing is lost. The sweep step
-    divides the encoder's shift by it. Called by every part of the first stage.
+    ``<answer, E> / <E, E>`` on the labelled rows for E the centred targets, 0 where unknown; 1 where nothing is lost.
+    The sweep step divides the encoder's shift by it. Called by every part of the first stage.
     """
     parts = problem.grid.parts
-    (total,) = sum_over(parts, problem.targets.sum(0), purpose="setup")
-    e = problem.targets - total / problem.facts.num_train
+    known = ~torch.isnan(problem.targets)
+    total, count = sum_over(
+        parts, problem.targets.nansum(0), known.sum(0).to(problem.targets), purpose="setup"
+    )
+    e = torch.where(known, problem.targets - total / count.clamp(min=1), 0.0)
     blocks, propagations = problem.model.blocks, problem.propagations_for("setup")
     if len(blocks) == 1:
         return 1.0

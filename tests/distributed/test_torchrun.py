@@ -86,7 +86,7 @@ def test_several_runs_in_one_program_and_a_rank_that_is_killed(tmp_path: Path) -
             "torchrun has started 3 processes, but 2 parts x 2 stages are 4; start 4, or",
         ),
         (3, "", "torchrun has started 3 processes, but 1 parts x 1 stages are 1; start 1, or"),
-        (2, "--parts 2 --tune", "--tune trains many times"),
+        (2, "--parts 2 --tune", "--tune trains more than once"),
     ],
 )
 def test_what_does_not_fit_torchrun_is_one_line(

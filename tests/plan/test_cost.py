@@ -182,7 +182,7 @@ def test_passes_are_those_of_the_solver(family: str, step: str) -> None:
     network = build_model(config, graph)
     predicted = total(block_costs(network, sizes_of(network, graph, 4), step)).elementwise_bytes
     biases = sum(2 * 3000 * 32 * 4 for block in network.blocks[1:-1] if block.bias)
-    assert profile["kinds"]["elementwise"]["bytes"] == pytest.approx(predicted - biases, rel=0.08)
+    assert profile["kinds"]["elementwise"]["bytes"] == pytest.approx(predicted - biases, rel=0.09)
 
 
 @pytest.mark.parametrize("feature_nnz", [None, 40])

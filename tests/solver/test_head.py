@@ -8,7 +8,7 @@ from random_graphs import randn
 from torch import Tensor
 from torch.nn import functional as F
 
-from gfgnn.solver.head import CURVATURE, loss_sum, predict_mean, residual
+from gfgnn.solver.head import CURVATURE, loss_prox, loss_sum, predict_mean, residual
 
 TASKS = list(CURVATURE)
 K, C = 20, 4
@@ -81,3 +81,17 @@ def test_large_scores_stay_finite(task: str) -> None:
     assert loss(task, scores, y) == pytest.approx(0.0)
     assert 1e3 < loss(task, -scores, y) < 1e6
     assert bool(torch.isfinite(residual(task, -scores, y)).all())
+
+
+@pytest.mark.parametrize("task", ["multilabel", "regression"])
+def test_unknown_targets_have_no_loss_and_move_nothing(task: str) -> None:
+    y, scores = targets(task), randn(K, C, seed=2)
+    unknown = randn(K, C, seed=3) > 0
+    partly = torch.where(unknown, torch.nan, y)
+    rows = [loss_sum(task, scores[i, c], y[i, c]) for i, c in (~unknown).nonzero().tolist()]
+    assert loss_sum(task, scores, partly) == pytest.approx(sum(rows))
+    expected = torch.where(unknown, 0.0, residual(task, scores, y))
+    torch.testing.assert_close(residual(task, scores, partly), expected)
+    a = randn(K, C, seed=4)
+    expected = torch.where(unknown, a, loss_prox(task, a, y, 0.3, scores, steps=400))
+    torch.testing.assert_close(loss_prox(task, a, partly, 0.3, scores, steps=400), expected)
