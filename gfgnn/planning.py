@@ -5,9 +5,10 @@ from __future__ import annotations
 from gfgnn.checks import InputError
 from gfgnn.config import TrainConfig
 from gfgnn.graph.graph import Graph
-from gfgnn.graph.partition import Partition, check_partition, partition_nodes
+from gfgnn.graph.partition import Partition, check_partition
 from gfgnn.model.build import Model
 from gfgnn.model.wiring import is_chain
+from gfgnn.partitioning import partition_of
 from gfgnn.plan.layers import check_stages, parse_bounds
 from gfgnn.plan.plan import Plan, node_work, sizes_of
 from gfgnn.plan.stages import plan_stages
@@ -52,7 +53,7 @@ def make_plan(model: Model, graph: Graph, config: TrainConfig) -> Plan:
         check_partition(partition, graph, config.parts)
     elif config.parts > 1:
         work = node_work(model, graph, sizes, settings.step)
-        partition = partition_nodes(
+        partition = partition_of(
             graph,
             config.parts,
             method=config.partitioner,

@@ -158,7 +158,7 @@ def to_scipy(matrix: Tensor) -> scipy.sparse.csr_matrix:
 def transpose(matrix: Tensor) -> Tensor:
     """The transpose of a sparse CSR tensor, stored again as CSR."""
     shape = (matrix.size(1), matrix.size(0))
-    if matrix.device.type == "cpu" and not matrix.requires_grad:  # in linear time and without coordinates
+    if matrix.device.type == "cpu" and not is_recorded(matrix):  # in linear time and without coordinates
         found = to_scipy(matrix).tocsc()
         crow, col, value = (torch.from_numpy(part) for part in (found.indptr, found.indices, found.data))
         return from_parts(crow, col, value, shape)
