@@ -158,5 +158,7 @@ def test_stored_rows_put_together(seed: int, directed: bool) -> None:
     )
     dense = turned.to_dense()
     assert torch.equal(sort_columns(turned).to_dense(), dense)
-    for first, last in zip(turned.crow_indices()[:-1].tolist(), turned.crow_indices()[1:].tolist(), strict=True):
+    for first, last in zip(
+        turned.crow_indices()[:-1].tolist(), turned.crow_indices()[1:].tolist(), strict=True
+    ):
         assert bool((turned.col_indices()[first:last].diff() >= 0).all())
