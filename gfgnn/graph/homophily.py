@@ -6,6 +6,7 @@ import torch
 from torch import Tensor
 
 from gfgnn.graph.graph import Graph
+from gfgnn.graph.pieces import pieces
 
 #: Edges between training nodes that the belief in a homophilous graph is worth.
 PRIOR_EDGES = 20
@@ -22,14 +23,17 @@ def label_homophily(graph: Graph, train_index: Tensor) -> float:
         return 1.0
     known = torch.zeros(graph.num_nodes, dtype=torch.bool)
     known[train_index] = True
-    source, target = graph.edge_index
-    inside = known[source] & known[target]
-    ends = graph.y[torch.stack([source[inside], target[inside]])]
-    count = ends.size(1)
+    ends, same = torch.zeros(graph.num_classes, dtype=torch.int64), 0
+    for piece in pieces(graph.num_edges):
+        source, target = graph.edge_index[:, piece]
+        inside = known[source] & known[target]
+        one, other = graph.y[source[inside]], graph.y[target[inside]]
+        ends += torch.bincount(torch.cat([one, other]), minlength=graph.num_classes)
+        same += int((one == other).sum())
+    count = int(ends.sum()) // 2
     if count == 0:
         return 1.0
-    agree = float((ends[0] == ends[1]).double().mean())
-    shares = torch.bincount(ends.flatten(), minlength=graph.num_classes).double() / (2 * count)
+    agree, shares = same / count, ends.double() / (2 * count)
     chance = float(shares.square().sum())
     adjusted = (agree - chance) / (1.0 - chance) if chance < 1.0 else 1.0
     return (count * adjusted + PRIOR_EDGES) / (count + PRIOR_EDGES)
