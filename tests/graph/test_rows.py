@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -162,3 +164,46 @@ def test_stored_rows_put_together(seed: int, directed: bool) -> None:
         turned.crow_indices()[:-1].tolist(), turned.crow_indices()[1:].tolist(), strict=True
     ):
         assert bool((turned.col_indices()[first:last].diff() >= 0).all())
+
+
+PEAK = """
+import torch
+from gfgnn import ModelConfig
+from gfgnn.data.synthetic import parse_synthetic, synthetic_graph
+from gfgnn.graph import pieces
+from gfgnn.graph.operators import Operator, build_operator
+from gfgnn.model.build import build_model
+from gfgnn.ops.memory import release_freed_memory, return_freed_memory
+from gfgnn.shards import iter_shards
+
+def held(key):
+    return next(int(line.split()[1]) for line in open("/proc/self/status") if line.startswith(key)) * 1024
+
+def peak(work):
+    release_freed_memory()
+    open("/proc/self/clear_refs", "w").write("5")
+    before = held("VmRSS")
+    work()
+    return held("VmHWM") - before
+
+def all_shards():
+    for shard in iter_shards(model, graph, torch.arange(20000) % 8, 8, dtype=torch.float32):
+        del shard
+
+pieces.PIECE = 1 << 16
+return_freed_memory()
+graph = synthetic_graph(parse_synthetic("nodes=20000,classes=40,degree=100,features=1"))
+model = build_model(ModelConfig(layers=2, hidden=4), graph)
+build_operator(graph.subgraph(torch.arange(50)), Operator())  # what is loaded on first use
+print(graph.num_edges, peak(lambda: build_operator(graph, Operator(), torch.float32)), peak(all_shards))
+"""
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="the system does not show peaks")
+def test_memory_is_that_of_the_result_and_a_piece() -> None:
+    """S takes 8 bytes an edge, and a shard of eight a share of that; made from coordinates it was 140."""
+    done = subprocess.run([sys.executable, "-c", PEAK], capture_output=True, text=True, check=True)
+    edges, operator, shards = (int(word) for word in done.stdout.split())
+    assert edges > 1_000_000
+    assert operator < 8 * edges + 24 * 2**20
+    assert shards < 4 * edges + 24 * 2**20
