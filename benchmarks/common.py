@@ -93,6 +93,12 @@ def read(results: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in results.read_text(encoding="utf-8").splitlines()]
 
 
+def held(what: str) -> int:
+    """Bytes of this process by the system's name of a figure: ``VmRSS`` now, ``VmHWM`` at most so far; Linux only."""
+    lines = Path("/proc/self/status").read_text(encoding="ascii").splitlines()
+    return next(int(line.split()[1]) * 1024 for line in lines if line.startswith(what))
+
+
 def seconds_to(line: dict[str, Any], accuracy: float, split: str = "test") -> float | None:
     """Training seconds until ``split`` first reached ``accuracy``; None if it never did."""
     seconds, place = line["columns"].index("seconds"), line["columns"].index(split)

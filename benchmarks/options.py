@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from common import HERE, append, percent, read, run
+from common import HERE, append, held, percent, read, run
 
 import gfgnn
 from gfgnn.config import TargetConfig
@@ -98,11 +98,6 @@ def peak(layers: int, only: str, lean: bool) -> None:
         for _ in range(2):
             state, _info = solver.step(problem, state)
     print(json.dumps({"before": before, "peak": held("VmHWM")}))
-
-
-def held(what: str) -> int:
-    lines = Path("/proc/self/status").read_text(encoding="ascii").splitlines()
-    return next(int(line.split()[1]) * 1024 for line in lines if line.startswith(what))
 
 
 def report(results: Path) -> None:

@@ -12,11 +12,11 @@ from gfgnn.data.cache import work_folder
 from gfgnn.data.scratch import Scratch
 from gfgnn.forward import forward
 from gfgnn.graph.graph import Graph
-from gfgnn.graph.partition import partition_nodes
 from gfgnn.launch.turns import Load, in_turns
 from gfgnn.model.build import Model
 from gfgnn.model.wiring import is_chain
 from gfgnn.ops.memory import return_freed_memory
+from gfgnn.partitioning import partition_of
 from gfgnn.plan.limit import MOST_PARTS, Needs, mega
 from gfgnn.plan.memory import forward_memory
 from gfgnn.planning import needs_of, room_within
@@ -64,7 +64,7 @@ def scores_in_turns(
         )
     return_freed_memory()
     dtype = next(iter(weights.values())).dtype
-    partition = partition_nodes(graph, parts, memory=room_within(memory_limit))
+    partition = partition_of(graph, parts, memory=room_within(memory_limit))
     shards = iter_shards(model, graph, partition.assignment, parts, dtype=dtype)
     with work_folder("predict") as folder:
         scratch = Scratch(folder)

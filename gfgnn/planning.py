@@ -7,10 +7,11 @@ from dataclasses import dataclass, replace
 from gfgnn.checks import InputError, check_bytes
 from gfgnn.config import TrainConfig
 from gfgnn.graph.graph import Graph
-from gfgnn.graph.partition import Partition, check_partition, partition_nodes
+from gfgnn.graph.partition import Partition, check_partition
 from gfgnn.model.build import Model
 from gfgnn.model.wiring import is_chain
 from gfgnn.ops.memory import page_out, release_freed_memory, resident_bytes
+from gfgnn.partitioning import partition_of
 from gfgnn.plan.layers import check_stages, parse_bounds
 from gfgnn.plan.limit import Needs, Settings, choose, mega
 from gfgnn.plan.memory import BASE, tensor_bytes
@@ -142,7 +143,7 @@ def make_plan(model: Model, graph: Graph, config: TrainConfig) -> Plan:
         check_partition(partition, graph, config.parts)
     elif config.parts > 1:
         work = node_work(model, graph, sizes, settings.step)
-        partition = partition_nodes(
+        partition = partition_of(
             graph,
             config.parts,
             method=config.partitioner,

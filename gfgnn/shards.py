@@ -122,19 +122,20 @@ def _shards(
         # the transpose of S[train] is S' with the columns of other nodes left out
         labelled = [ids[known["train"][ids]] for ids in nodes]
         heads, heads_t = cut_matrix(matrix, labelled, nodes), cut_matrix(matrix_t, nodes, labelled)
-    facts = facts_of(graph)
-    for part, ids in enumerate(nodes):
+    facts, x = facts_of(graph), graph.x
+
+    def shard(part: int, ids: Tensor) -> GraphShard:
         own = next(parts)
-        shard = GraphShard(
+        return GraphShard(
             part=part, facts=facts, nodes=ids, matrix=own, matrix_t=own if parts_t is None else next(parts_t),
             scale=scale[ids], head=None if heads is None else next(heads),
-            head_t=None if heads_t is None else next(heads_t), features=select_rows(graph.x, ids).to(dtype),
+            head_t=None if heads_t is None else next(heads_t), features=select_rows(x, ids).to(dtype),
             y=graph.y[ids], **{name: mask[ids].nonzero().squeeze(1) for name, mask in known.items()},
         )  # fmt: skip
-        del own
+
+    for part, ids in enumerate(nodes):
         page_out(graph.mapped_parts())
-        yield shard
-        del shard
+        yield shard(part, ids)  # without a name here, which would hold it until the next one is there
 
 
 def _rows(graph: Graph, operator: Operator, dtype: torch.dtype) -> tuple[Rows, Rows, Tensor]:

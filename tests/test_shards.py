@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import json
+import weakref
 from dataclasses import fields
+from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from grids import random_parts, run_open, small, small_directed, with_values
@@ -14,12 +17,15 @@ from torch import Tensor
 from gfgnn.checks import InputError
 from gfgnn.comm.grid import make_grid
 from gfgnn.config import ModelConfig
+from gfgnn.graph import pieces
 from gfgnn.graph.graph import Graph
 from gfgnn.graph.operators import build_propagation
+from gfgnn.graph.order import Order, reordered
 from gfgnn.graph.shard import ShardMatrix, halo_nodes
 from gfgnn.model.build import build_model, propagation_settings
+from gfgnn.ops.spmm import from_parts
 from gfgnn.problem import facts_of, prepare
-from gfgnn.shards import GraphShard, make_shards, pack, shard_problem, unpack
+from gfgnn.shards import GraphShard, iter_shards, make_shards, pack, shard_problem, unpack
 
 
 def cut(
@@ -112,6 +118,72 @@ def test_what_does_not_fit() -> None:
         make_shards(model, graph, assignment, 2, dtype=torch.float64)
     with pytest.raises(InputError, match="multilabel"):
         make_shards(model, with_values("multilabel"), assignment, 1, dtype=torch.float64)
+
+
+@pytest.mark.parametrize("family", ["gcn", "sage", "gcnii"])
+@pytest.mark.parametrize("graph", [small(), small_directed()], ids=["undirected", "directed"])
+def test_an_order_is_that_of_the_reordered_graph(
+    graph: Graph, family: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nothing is renumbered, but parts are cut as if all had been; in pieces as at once."""
+    model = build_model(ModelConfig(family=family, layers=3, hidden=4), graph)
+    nodes = torch.randperm(90, generator=torch.Generator().manual_seed(1))
+    order, parts = Order(nodes, "metis"), random_parts(90, 3)
+    wanted = make_shards(model, reordered(graph, order), parts[nodes], 3, dtype=torch.float32)
+    monkeypatch.setattr(pieces, "PIECE", 7)
+    found = make_shards(model, graph, parts, 3, order=order, dtype=torch.float32)
+    for one, other in zip(found, wanted, strict=True):
+        assert torch.equal(one.nodes, nodes[other.nodes])
+        for field in fields(one):
+            value = getattr(one, field.name)
+            if field.name == "scale":  # degrees are summed in the order of edges
+                torch.testing.assert_close(value, other.scale)
+            elif field.name != "nodes":
+                assert alike(value, getattr(other, field.name)), field.name
+
+
+def alike(one: Any, other: Any) -> bool:
+    """The same structure and plans, values to rounding."""
+    if isinstance(one, ShardMatrix):
+        whole_one, whole_other = (
+            torch.cat([m.owned.values(), m.halo.values()]).double() for m in (one, other)
+        )
+        torch.testing.assert_close(whole_one, whole_other, rtol=1e-6, atol=0)
+        return same(one.absolute(), ShardMatrix(
+            with_numbers(one.owned, other.owned), with_numbers(one.halo, other.halo), one.start, one.stop,
+            other.plan,
+        )) and (one.start, one.stop) == (other.start, other.stop)  # fmt: skip
+    return same(one, other)
+
+
+def with_numbers(one: Tensor, other: Tensor) -> Tensor:
+    """The magnitudes of ``one`` on the non-zeros of ``other``."""
+    return from_parts(other.crow_indices(), other.col_indices(), one.values().abs(), tuple(other.shape))
+
+
+def test_one_shard_at_a_time_from_files(tmp_path: Path) -> None:
+    """Edges and features of 16 bits are mapped; a shard is made when it is asked for, and errors come at once."""
+    graph = small()
+    assert graph.x is not None
+    half = graph.x.half()
+    np.save(tmp_path / "edges.npy", graph.edge_index.numpy())
+    np.save(tmp_path / "x.npy", half.numpy())
+    edges, x = (torch.from_numpy(np.load(tmp_path / f"{name}.npy", mmap_mode="c")) for name in ("edges", "x"))
+    model = build_model(ModelConfig(family="gcn", layers=3, hidden=4), graph)
+    parts = random_parts(90, 4)
+    wanted = make_shards(model, graph.replace(x=half.float()), parts, 4, dtype=torch.float32)
+    shards = iter_shards(model, graph.replace(edge_index=edges, x=x), parts, 4, dtype=torch.float32)
+    seen = []
+    for shard in shards:  # enumerate would hold it
+        seen.append(shard.part)
+        for field in fields(shard):
+            assert same(getattr(shard, field.name), getattr(wanted[seen[-1]], field.name)), field.name
+        left = weakref.ref(shard)
+        del shard
+        assert left() is None, "nobody else holds it"
+    assert seen == [0, 1, 2, 3]
+    with pytest.raises(InputError, match="part 4 has no node"):
+        iter_shards(model, graph, parts, 5, dtype=torch.float32)
 
 
 def sparse() -> Graph:

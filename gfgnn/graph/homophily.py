@@ -23,17 +23,17 @@ def label_homophily(graph: Graph, train_index: Tensor) -> float:
         return 1.0
     known = torch.zeros(graph.num_nodes, dtype=torch.bool)
     known[train_index] = True
-    agreeing, ends = 0, torch.zeros(graph.num_classes, dtype=torch.int64)
+    ends, same = torch.zeros(graph.num_classes, dtype=torch.int64), 0
     for piece in pieces(graph.num_edges):
         source, target = graph.edge_index[:, piece]
         inside = known[source] & known[target]
         one, other = graph.y[source[inside]], graph.y[target[inside]]
-        agreeing += int((one == other).sum())
         ends += torch.bincount(torch.cat([one, other]), minlength=graph.num_classes)
+        same += int((one == other).sum())
     count = int(ends.sum()) // 2
     if count == 0:
         return 1.0
-    agree, shares = agreeing / count, ends.double() / (2 * count)
+    agree, shares = same / count, ends.double() / (2 * count)
     chance = float(shares.square().sum())
     adjusted = (agree - chance) / (1.0 - chance) if chance < 1.0 else 1.0
     return (count * adjusted + PRIOR_EDGES) / (count + PRIOR_EDGES)

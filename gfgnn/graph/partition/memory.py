@@ -8,14 +8,16 @@ from numpy.typing import DTypeLike
 from gfgnn.graph.partition.problem import PartitionProblem
 
 #: Integers of METIS for each stored edge, for each node, and for each node and constraint: its own and our copies.
-PER_EDGE, PER_NODE, PER_WEIGHT = 11, 50, 4
+PER_EDGE, PER_NODE, PER_WEIGHT = 16, 32, 16
 
 
 def metis_bytes(problem: PartitionProblem, index_dtype: DTypeLike) -> int:
     """What METIS, compiled with ``index_dtype``, takes at its peak, our conversions included.
 
-    ``b (11 E + 50 N + 4 N R)`` for integers of b bytes, E stored edges (both directions), N nodes and R constraints.
-    Measured peaks lie 0 to 25% below (docs/distributed.md has them); the number of parts hardly matters.
+    ``b (16 E + 32 N + 16 N R)`` for integers of b bytes, E stored edges (both directions), N nodes and R constraints.
+    METIS keeps a coarser graph for every halving of the nodes, and how soon edges fall together in them depends on the
+    graph: measured peaks are 5 to 10% below for random and for large graphs, a third for small communities, and up to
+    half for very sparse and very dense graphs (docs/distributed.md). The number of parts hardly matters.
     """
     size = np.dtype(index_dtype).itemsize
     nodes, edges = problem.num_nodes, problem.indices.size

@@ -53,8 +53,8 @@ def partition_nodes(
     """Divides the nodes into parts with few edges between them.
 
     Directions and weights of edges do not matter for where the cut goes. The same seed gives the same assignment, as
-    long as memory leads to the same choice. ``ldg`` takes a few numbers for each node and each pair of a node and a
-    part, divided by 8; the edges may be mapped from a file. Directed graphs are mirrored in memory, for any method.
+    long as memory leads to the same choice. ``ldg`` takes a few numbers for each node, and 5 bytes an edge where that
+    fits; the edges may be mapped from a file. Directed graphs are mirrored in memory, for any method.
 
     Args:
         graph: directed or not, weighted or not.
