@@ -17,7 +17,7 @@ from gfgnn.model.build import Model
 from gfgnn.model.wiring import is_chain
 from gfgnn.ops.memory import return_freed_memory
 from gfgnn.partitioning import partition_of
-from gfgnn.plan.limit import MOST_PARTS, Needs, mega
+from gfgnn.plan.limit import LIBRARIES, MOST_PARTS, Needs, mega
 from gfgnn.plan.memory import forward_memory
 from gfgnn.planning import needs_of, room_within
 from gfgnn.shards import iter_shards, shard_problem
@@ -48,7 +48,7 @@ def forward_parts(model: Model, graph: Graph, memory_limit: str, itemsize: int) 
 
 def _peak(needs: Needs, parts: int) -> int:
     above = forward_memory(needs.model, needs.part(parts), needs.sizes.itemsize)
-    return needs.held + (above if parts == 1 else max(above, needs.cutting(parts)))
+    return needs.held + LIBRARIES + (above if parts == 1 else max(above, needs.cutting(parts)))
 
 
 def scores_in_turns(

@@ -7,12 +7,14 @@ import mmap
 import sys
 from collections.abc import Iterable, Iterator
 
+import numpy as np
 from torch import Tensor
 
 _M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD, _M_MMAP_MAX = -1, -3, -4
 #: What was last asked for in this process.
 _asked = {"lean": False}
 _LARGE = 1 << 20  #: bytes of what is worth a call of the system
+_MADV_PAGEOUT = 21  #: since Linux 5.4; Python has no name for it
 _NEVER = -1  #: a size that never trims; any other is at most 2 GB
 
 
@@ -80,11 +82,11 @@ def resident_bytes() -> int | None:
 def page_out(tensors: Iterable[Tensor]) -> None:
     """Lets go of the memory of tensors that are mapped from files; it is read again when they are next looked at.
 
-    What was written to private maps stays, and so does whatever no file is behind.
+    What was written to private maps stays, and so does whatever no file is behind. Nobody may be writing meanwhile.
     """
     if not sys.platform.startswith("linux"):
         return
-    libc, page, pageout = ctypes.CDLL(None), mmap.PAGESIZE, 21  # MADV_PAGEOUT, since Linux 5.4
+    libc, page = ctypes.CDLL(None), mmap.PAGESIZE
     files: list[tuple[int, int]] | None = None
     for tensor in tensors:
         if tensor.device.type != "cpu" or not tensor.is_contiguous() or tensor.nbytes < _LARGE:
@@ -93,7 +95,22 @@ def page_out(tensors: Iterable[Tensor]) -> None:
         address = tensor.data_ptr()
         if any(begin <= address < end for begin, end in files):
             begin, end = -(-address // page) * page, (address + tensor.nbytes) // page * page
-            libc.madvise(ctypes.c_void_p(begin), ctypes.c_size_t(end - begin), pageout)
+            # the first keeps the pages for whoever looks next, but would undo what was written
+            advice = mmap.MADV_DONTNEED if _as_in_the_file(begin, end) else _MADV_PAGEOUT
+            libc.madvise(ctypes.c_void_p(begin), ctypes.c_size_t(end - begin), advice)
+
+
+def _as_in_the_file(begin: int, end: int) -> bool:
+    """Whether no page between these addresses is this process' own copy."""
+    present, swapped, of_file = (np.uint64(1 << bit) for bit in (63, 62, 61))  # Linux, admin-guide/mm/pagemap
+    try:
+        with open("/proc/self/pagemap", "rb") as file:
+            file.seek(begin // mmap.PAGESIZE * 8)
+            pages = np.frombuffer(file.read((end - begin) // mmap.PAGESIZE * 8), np.uint64)
+    except OSError:
+        return False
+    own = ((pages & present) != 0) & ((pages & of_file) == 0) | ((pages & swapped) != 0)
+    return not own.any()
 
 
 def _file_ranges() -> list[tuple[int, int]]:

@@ -25,6 +25,8 @@ HALO = 1.0
 #: How far the largest part may be above the mean.
 UNEVEN = 1.05
 MOST_PARTS = 4096
+#: Bytes of libraries and threads that come into use only when training begins (measured).
+LIBRARIES = 20_000_000
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -75,7 +77,7 @@ class Needs:
     def peak(self, settings: Settings) -> int:
         """The predicted peak with ``settings``."""
         memory = self._of_part(settings)
-        above = memory.peak - BASE
+        above = memory.peak - BASE + LIBRARIES
         if settings.parts == 1:
             return self.held + above + (0 if settings.lean else _kept(memory))
         s, blocks = self.sizes, len(self.model.blocks)

@@ -17,7 +17,8 @@ forward              K + M + what came from below + H_0 where blocks look back a
 output block         K + M + labelled rows of T (twice where the block does not propagate) and of the scores, four
                      times; one array of N x C where it propagates, one U
 backward             K + M + the message in use (the top block's, if another stage sent it, is not overwritten: twice)
-                     + sums for H_0 + rows of a Gram matrix (PIECE)
+                     + sums for H_0 + rows of a Gram matrix (PIECE) + labelled rows of T, which the
+                     arena keeps
 recomputing          K less a checkpoint, T of the blocks down to it, H and Z of one block, and the message in use
 evaluation           M + H_0, and H, T and Z of one block
 set-up               features and T of block 0; twice the encoder's Gram matrix; node weights of all blocks and S in
@@ -140,6 +141,9 @@ def rank_memory(
     moments = {"forward": rank.forward(part.moving * width * itemsize), "backward": rank.backward()}
     if rank.last:
         moments["output"] = rank.output(part.train * itemsize)
+        moments["backward"] += (
+            part.train * itemsize * blocks[-1].fan_in
+        )  # waits in the arena for the next iteration
     moments["evaluation"] = rank.waiting("between") + rank.arriving + initial + 3 * u(width)
     held = 0
     if stage == 0:
