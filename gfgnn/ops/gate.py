@@ -59,7 +59,9 @@ class Gate:
 def _packed(z: Tensor) -> Tensor:
     if z.dtype not in _kernels() or z.device.type != "cpu" or not z.is_contiguous():
         return z > 0
-    bits = torch.empty(-(-z.numel() // 8), dtype=torch.uint8)
+    size = -(-z.numel() // 8)
+    found = empty(1, size, z, torch.uint8)
+    bits = torch.empty(size, dtype=torch.uint8) if found is None else found.view(-1)
     pack, _ = _kernels()[z.dtype]
     pack(z.data_ptr(), bits.data_ptr(), z.numel(), torch.get_num_threads())
     return bits
