@@ -10,7 +10,7 @@ from gfgnn.graph.graph import Graph
 from gfgnn.graph.partition import Partition, check_partition
 from gfgnn.model.build import Model
 from gfgnn.model.wiring import is_chain
-from gfgnn.ops.memory import page_out, release_freed_memory, resident_bytes
+from gfgnn.ops.memory import mapped_bytes, page_out, release_freed_memory, resident_bytes
 from gfgnn.partitioning import partition_of
 from gfgnn.plan.layers import check_stages, parse_bounds
 from gfgnn.plan.limit import Needs, Settings, choose, mega
@@ -97,6 +97,7 @@ def needs_of(model: Model, graph: Graph, itemsize: int) -> Needs:
         symmetric=not graph.directed and model.operators[0].norm in ("sym", "none"),
         feature_bytes=tensor_bytes(graph.x),
         held=resident_bytes() or BASE,
+        mapped=mapped_bytes(graph.mapped_parts()),
     )
 
 

@@ -126,15 +126,17 @@ def _shards(
 
     def shard(part: int, ids: Tensor) -> GraphShard:
         own = next(parts)
-        return GraphShard(
+        found = GraphShard(
             part=part, facts=facts, nodes=ids, matrix=own, matrix_t=own if parts_t is None else next(parts_t),
             scale=scale[ids], head=None if heads is None else next(heads),
             head_t=None if heads_t is None else next(heads_t), features=select_rows(x, ids).to(dtype),
             y=graph.y[ids], **{name: mask[ids].nonzero().squeeze(1) for name, mask in known.items()},
         )  # fmt: skip
-
-    for part, ids in enumerate(nodes):
         page_out(graph.mapped_parts())
+        return found
+
+    page_out(graph.mapped_parts())
+    for part, ids in enumerate(nodes):
         yield shard(part, ids)  # without a name here, which would hold it until the next one is there
 
 

@@ -87,17 +87,27 @@ def page_out(tensors: Iterable[Tensor]) -> None:
     if not sys.platform.startswith("linux"):
         return
     libc, page = ctypes.CDLL(None), mmap.PAGESIZE
+    for tensor in _mapped(tensors):
+        address = tensor.data_ptr()
+        begin, end = -(-address // page) * page, (address + tensor.nbytes) // page * page
+        # the first keeps the pages for whoever looks next, but would undo what was written
+        advice = mmap.MADV_DONTNEED if _as_in_the_file(begin, end) else _MADV_PAGEOUT
+        libc.madvise(ctypes.c_void_p(begin), ctypes.c_size_t(end - begin), advice)
+
+
+def mapped_bytes(tensors: Iterable[Tensor]) -> int:
+    """Bytes of those tensors that are mapped from files, whether they are in memory or not."""
+    return sum(tensor.nbytes for tensor in _mapped(tensors))
+
+
+def _mapped(tensors: Iterable[Tensor]) -> Iterator[Tensor]:
     files: list[tuple[int, int]] | None = None
     for tensor in tensors:
         if tensor.device.type != "cpu" or not tensor.is_contiguous() or tensor.nbytes < _LARGE:
             continue
         files = _file_ranges() if files is None else files
-        address = tensor.data_ptr()
-        if any(begin <= address < end for begin, end in files):
-            begin, end = -(-address // page) * page, (address + tensor.nbytes) // page * page
-            # the first keeps the pages for whoever looks next, but would undo what was written
-            advice = mmap.MADV_DONTNEED if _as_in_the_file(begin, end) else _MADV_PAGEOUT
-            libc.madvise(ctypes.c_void_p(begin), ctypes.c_size_t(end - begin), advice)
+        if any(begin <= tensor.data_ptr() < end for begin, end in files):
+            yield tensor
 
 
 def _as_in_the_file(begin: int, end: int) -> bool:

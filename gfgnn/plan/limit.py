@@ -66,6 +66,7 @@ class Needs:
         symmetric: whether S' is S.
         feature_bytes: of the features as they are loaded.
         held: bytes that the process has in use before it prepares anything.
+        mapped: bytes of edges and features that are mapped from files: in memory while they are looked through.
     """
 
     model: Model
@@ -73,13 +74,15 @@ class Needs:
     symmetric: bool
     feature_bytes: int
     held: int
+    mapped: int = 0
 
     def peak(self, settings: Settings) -> int:
         """The predicted peak with ``settings``."""
         memory = self._of_part(settings)
         above = memory.peak - BASE + LIBRARIES
         if settings.parts == 1:
-            return self.held + above + (0 if settings.lean else _kept(memory))
+            preparing = above - max(memory.moments.values()) + memory.moments["set-up"] + self.mapped
+            return self.held + max(preparing, above + (0 if settings.lean else _kept(memory)))
         s, blocks = self.sizes, len(self.model.blocks)
         # of every part stay: labels, ids and node weights, and the weights with the encoder's system
         others = s.num_nodes * (s.itemsize * blocks + 8 * 8) + (settings.parts - 1) * self._of_weights
@@ -87,7 +90,7 @@ class Needs:
 
     def cutting(self, parts: int) -> int:
         """Bytes for cutting the graph into parts: a few numbers for each node, the rows of one part several times."""
-        return self.sizes.num_nodes * 8 * 8 + 4 * self.part(parts).matrices
+        return self.sizes.num_nodes * 8 * 8 + 4 * self.part(parts).matrices + self.mapped
 
     @property
     def _of_weights(self) -> int:

@@ -21,7 +21,7 @@ from gfgnn.graph.partition.partition import Partition, check_assignment
 from gfgnn.graph.partition.problem import BALANCE, PartitionProblem, neighbours, node_weights
 from gfgnn.graph.partition.repair import repair
 from gfgnn.graph.partition.report import measure
-from gfgnn.ops.memory import available_memory
+from gfgnn.ops.memory import available_memory, page_out
 
 TOLERANCE = 1e-3  #: METIS itself rounds the imbalance it is given
 METHODS = ("auto", "pymetis", "metis", "ldg")
@@ -98,6 +98,8 @@ def partition_nodes(
     notes += [why, *([mended] if mended else []), *_above_capacity(problem, kept, answer)]
     assignment = torch.from_numpy(answer)
     check_assignment(assignment, graph.num_nodes, num_parts)
+    report = measure(graph, assignment, shares.tolist())
+    page_out(graph.mapped_parts())
     return Partition(
         assignment=assignment,
         num_parts=int(num_parts),
@@ -107,7 +109,7 @@ def partition_nodes(
         target_shares=tuple(shares.tolist()),
         fingerprint=fingerprint(graph),
         notes=tuple(notes),
-        report=measure(graph, assignment, shares.tolist()),
+        report=report,
     )
 
 
