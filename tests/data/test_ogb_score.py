@@ -16,7 +16,7 @@ from typer.testing import CliRunner
 
 from gfgnn import InputError, load, metrics
 from gfgnn.cli import app
-from gfgnn.data.ogb import official_score, official_test
+from gfgnn.data.ogb import SETS, official_score, official_test
 from gfgnn.data.ogb.score import _evaluation
 
 
@@ -82,20 +82,27 @@ def test_only_the_whole_set_with_its_own_split_counts(tmp_path: Path) -> None:
         assert official_test(other, other.y, probability[: other.num_nodes]) == {}
 
 
-@pytest.mark.parametrize(("name", "measure"), [("ogbn-papers100M", "acc"), ("ogbn-proteins", "rocauc")])
-def test_train_and_predict_report_it(name: str, measure: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize("name", SETS)
+@pytest.mark.parametrize("memory", [[], ["--out-of-core", "--parts", "3", "--memory-limit", "20GB"]])
+def test_train_and_predict_report_it(name: str, memory: list[str], tmp_path: Path) -> None:
+    """From OGB's files to predictions for every node, at once and part by part."""
     write_ogb(tmp_path, name, tasks=112)
-    runs = tmp_path / "run"
+    runs, measure = tmp_path / "run", "rocauc" if name == "ogbn-proteins" else "acc"
     arguments = ["--data", name, "--root", str(tmp_path)]
     network = ["--model", "gcn", "--layers", "2", "--hidden", "16", "--iters", "5", "--threads", "1"]
-    done = CliRunner().invoke(app, ["train", *arguments, *network, "--out", str(runs)])
+    done = CliRunner().invoke(app, ["train", *arguments, *network, *memory, "--out", str(runs)])
     assert done.exit_code == 0, done.stderr
     summary = json.loads((runs / "result.json").read_text())
     official = summary[f"official_test_{measure}"]
     assert official == pytest.approx(summary["test_accuracy"], abs=1e-6)
     line = f"official test {measure} {official:.4f} (OGB's evaluator)"
     assert line in done.stdout.splitlines()
-    out = ["--out", str(tmp_path / "predictions.npz")]
+    if memory:
+        assert "peak memory" in done.stdout
+        assert summary["memory_limit_bytes"] == 20 * 10**9
+    out = ["--out", str(tmp_path / "predictions.npz"), *memory[1:3]]
     done = CliRunner().invoke(app, ["predict", "--model", str(runs), *out])
     assert done.exit_code == 0, done.stderr
     assert line in done.stdout.splitlines()
+    predicted = np.load(tmp_path / "predictions.npz")
+    assert len(predicted["node_id"]) == len(predicted["prediction"]) == summary["num_nodes"]
