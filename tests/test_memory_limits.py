@@ -58,11 +58,13 @@ def run(how: str, share: float) -> subprocess.Popen[str]:
 @pytest.mark.skipif(not Path("/proc/self/clear_refs").exists(), reason="no Linux: peaks are not to be had")
 @pytest.mark.parametrize("how", ["in memory", "out-of-core"])
 def test_a_run_that_was_said_to_fit_fits(how: str) -> None:
-    enough, too_little = run(how, 1.1), run(how, 0.35)
+    enough = run(how, 1.1)
+    too_little = run(how, 0.35) if how == "in memory" else None
     out, errors = enough.communicate(timeout=110)
     assert enough.returncode == 0, errors
     held, limit, peak = map(int, out.split())
     assert peak <= held + 1.1 * (limit - held), f"{peak / 1e6:.0f} MB where {limit / 1e6:.0f} MB were allowed"
-    _, errors = too_little.communicate(timeout=110)
-    assert too_little.returncode != 0, "the limit is far above what is needed"
-    assert "alloc" in errors or "MemoryError" in errors, errors
+    if too_little is not None:
+        _, errors = too_little.communicate(timeout=110)
+        assert too_little.returncode != 0, "the limit is far above what is needed"
+        assert "alloc" in errors or "MemoryError" in errors, errors
