@@ -12,6 +12,7 @@ from gfgnn.data.cache import work_folder
 from gfgnn.data.scratch import Scratch
 from gfgnn.forward import forward
 from gfgnn.graph.graph import Graph
+from gfgnn.graph.partition import Partition
 from gfgnn.launch.turns import Load, in_turns
 from gfgnn.model.build import Model
 from gfgnn.model.wiring import is_chain
@@ -52,11 +53,19 @@ def _peak(needs: Needs, parts: int) -> int:
 
 
 def scores_in_turns(
-    model: Model, weights: dict[str, Tensor], graph: Graph, parts: int, memory_limit: str | None = None
+    model: Model,
+    weights: dict[str, Tensor],
+    graph: Graph,
+    parts: int,
+    memory_limit: str | None = None,
+    partition: Partition | None = None,
 ) -> Tensor:
     """Scores ``[N, C]`` of :func:`gfgnn.forward.forward`, equal up to rounding; mapped from a file.
 
     Every part goes as far as it can without rows of others, then the next does: layer by layer.
+
+    Args:
+        partition: of this graph into as many parts; None finds one, or takes what was found before.
     """
     if not is_chain(model.blocks):
         raise InputError(
@@ -64,7 +73,7 @@ def scores_in_turns(
         )
     return_freed_memory()
     dtype = next(iter(weights.values())).dtype
-    partition = partition_of(graph, parts, memory=room_within(memory_limit))
+    partition = partition or partition_of(graph, parts, memory=room_within(memory_limit))
     shards = iter_shards(model, graph, partition.assignment, parts, dtype=dtype)
     with work_folder("predict") as folder:
         scratch = Scratch(folder)

@@ -16,6 +16,7 @@ from gfgnn.forward import forward
 from gfgnn.forward_parts import forward_parts, scores_in_turns
 from gfgnn.graph.fingerprint import fingerprint
 from gfgnn.graph.graph import Graph
+from gfgnn.graph.partition import Partition
 from gfgnn.label_reuse import EARLIER, Earlier, prediction_inputs
 from gfgnn.model.build import Model
 from gfgnn.ops.memory import page_out
@@ -91,7 +92,7 @@ def predict(
     check_fits(model, graph)
     if parts is not None:
         check_count("parts", parts, 1, graph.num_nodes)
-    room = Room(device=device, parts=parts, memory_limit=memory_limit)
+    room = Room(device=device, parts=parts, memory_limit=memory_limit, partition=_known(trained, graph))
     if model.config.label_inputs:
         first = {name.removeprefix(EARLIER): w for name, w in weights.items() if name.startswith(EARLIER)}
         earlier = earlier_network(model, first, room) if model.config.label_reuse else None
@@ -108,6 +109,13 @@ class Room:
     device: str = "cpu"
     parts: int | None = None
     memory_limit: str | None = None
+    partition: Partition | None = None  #: taken where it has as many parts
+
+
+def _known(trained: Trained, graph: Graph) -> Partition | None:
+    """The partition on which a result was trained, where it was trained on this very graph."""
+    plan = trained.plan if isinstance(trained, Result) and trained.graph is graph else None
+    return None if plan is None else plan.partition
 
 
 def room_of(config: TrainConfig) -> Room:
@@ -132,7 +140,8 @@ def _scores(model: Model, weights: dict[str, Tensor], graph: Graph, room: Room) 
             raise InputError(
                 f"parts go one after the other on the CPU; got {parts} parts on device {room.device}."
             )
-        return scores_in_turns(model, weights, unlabelled, parts, room.memory_limit)
+        known = room.partition if room.partition and room.partition.num_parts == parts else None
+        return scores_in_turns(model, weights, unlabelled, parts, room.memory_limit, known)
     with torch.inference_mode():
         problem = prepare(model, unlabelled, dtype=dtype, device=room.device)
         return forward(problem, {name: value.to(room.device) for name, value in weights.items()}).cpu()

@@ -161,3 +161,17 @@ def test_probabilities_can_be_changed(graph: Graph) -> None:
     found = predict(train(MODEL, graph, CONFIG), graph)
     assert found.probability is not None
     found.probability.mul_(0.5)
+
+
+def test_a_run_out_of_core_predicts_on_its_own_parts(graph: Graph, monkeypatch: pytest.MonkeyPatch) -> None:
+    result = train(MODEL, graph, TrainConfig(iters=2, parts=3, out_of_core=True))
+    whole = predict(result, graph)
+
+    def never(*_: object, **__: object) -> None:
+        raise AssertionError("the graph is partitioned anew")
+
+    monkeypatch.setattr("gfgnn.forward_parts.partition_of", never)
+    found = predict(result, graph, parts=3)
+    torch.testing.assert_close(found.probability, whole.probability, rtol=1e-5, atol=1e-6)
+    with pytest.raises(AssertionError, match="anew"):
+        predict(result, graph, parts=2)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import sys
-from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -32,7 +31,8 @@ def predicted_by(result: Result) -> Predictions:
     """What the best iterate predicts, part after part where it was trained so, and within the same memory limit."""
     from gfgnn.predict import predict, room_of
 
-    return predict(result, result.graph, **asdict(room_of(result.config)))
+    room = room_of(result.config)
+    return predict(result, result.graph, device=room.device, parts=room.parts, memory_limit=room.memory_limit)
 
 
 def summarise(result: Result, adam: Result | None) -> dict[str, Any]:
