@@ -326,10 +326,13 @@ def row(line: dict[str, Any]) -> str:
     cells.append(
         "" if line.get("predicted") is None else f"{line['words']}, {line['predicted'] / 2**20:,.0f}"
     )
+    seconds = f"{line['seconds']:,.1f}"
+    if "seconds_per_iteration" in line:
+        seconds += f" (set-up {line['setup_seconds']:.1f}, an iteration {line['seconds_per_iteration']:.1f})"
     about = (
         f"| {line['command']}, {line['case']} | {line['storage']} | {line['nodes']:,} | {line['edges']:,} "
     )
-    return about + f"| {line['seconds']:,.1f} | {' | '.join(cells)} |"
+    return about + f"| {seconds} | {' | '.join(cells)} |"
 
 
 def report(results: Path) -> None:
