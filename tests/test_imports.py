@@ -43,7 +43,7 @@ ONLY = {
 #: imported inside functions only, because they take seconds
 LAZY = {"torch_geometric", "ogb", "pandas", "networkx", "matplotlib", "tensorboard", "pymetis", "metis"}
 
-TOP = ("loop", "train", "tune", "launch", "cli")
+TOP = ("loop", "train", "tune", "launch", "bench", "cli")
 #: part: the parts above it, which it must not import (methods that delegate import inside the function)
 BELOW = {
     "checks.py": ("data", "graph", "ops", "model", "plan", "comm", "exchange", "solver", "baseline", *TOP),
