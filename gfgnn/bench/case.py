@@ -282,7 +282,8 @@ def _table(values: Mapping[str, Any], key: str) -> Mapping[str, Any]:
 def _tables(values: Mapping[str, Any], key: str) -> list[Mapping[str, Any]]:
     """One table or a list of them; at least one."""
     found = values.get(key)
-    tables = found if isinstance(found, list) else [found]
-    if not tables or not all(isinstance(table, dict) for table in tables):
+    given = found if isinstance(found, list) else [found]
+    tables: list[Mapping[str, Any]] = [table for table in given if isinstance(table, dict)]
+    if not tables or len(tables) < len(given):
         raise InputError(f"{key} must be a table or several, [[{key}]]; got {found!r}.")
     return tables

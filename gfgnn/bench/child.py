@@ -29,7 +29,7 @@ SMALL, WARM_UP = "synthetic:nodes=300,classes=3,features=16", Budget(iterations=
 
 
 def look(job: dict[str, Any]) -> dict[str, Any]:
-    """Loads the data of a job once, so that what is cached is there for all runs: their size, or ``missing`` and why."""
+    """Loads the data of a job once, so that what is cached is there for all runs; their size, or ``missing``: why."""
     try:
         graph = _load(job)
     except InputError as error:
@@ -54,7 +54,7 @@ def run(job: dict[str, Any]) -> dict[str, Any]:
     except Exception as error:
         traceback.print_exc()
         status = "out of memory" if is_out_of_memory(error) or _was_killed(error) else "failed"
-        outcome = Outcome(job["label"], status=status, reason=_words(error))
+        outcome = Outcome(contender=job["label"], status=status, reason=_words(error))
     outcome.contender = job["label"]
     outcome.peak_bytes = outcome.peak_bytes or [peak_rss_bytes()]
     outcome.facts = {**facts, **outcome.facts}

@@ -72,11 +72,15 @@ def contender(name: str) -> Contender:
 def check_settings(name: str, settings: dict[str, Any], source: str) -> None:
     """Raises :class:`InputError` for settings that the contender does not take, as far as its signature tells; those of
     our own solvers are checked in full."""
+    if decided := sorted(settings.keys() & {"budget", "seed", "threads"}):
+        raise InputError(
+            f"{source}: {', '.join(decided)} cannot be set here; budget, seeds and threads decide."
+        )
     function = contender(name)
     try:
         inspect.signature(function).bind(
-            None,  # type: ignore[arg-type]
-            None,  # type: ignore[arg-type]
+            None,
+            None,
             budget=Budget(),
             seed=0,
             threads=1,

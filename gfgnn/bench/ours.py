@@ -16,7 +16,7 @@ from gfgnn.toml import from_mapping
 from gfgnn.train import train
 
 #: what the runner decides, and what would change the times
-RESERVED = ("solver", "seed", "threads", "iters", "max_seconds", "profile", "timeline")
+RESERVED = ("solver", "iters", "max_seconds", "profile", "timeline")
 #: purposes of the messages of an iteration
 OF_ITERATIONS = tuple(purpose for purpose in PURPOSES if purpose not in ("setup", "evaluate"))
 COLUMNS = ("iteration", "seconds", "loss", "train", "val", "test")

@@ -18,7 +18,8 @@ class Job:
 
     Attributes:
         case: name of the case; ``title`` is what it is called in reports.
-        data: what the graph is called in tables; ``source`` is the name of the data set, and ``options`` are those of :func:`gfgnn.load`, for this contender and seed.
+        data: what the graph is called in tables; ``source`` is the name of the data set, and ``options`` are
+            those of :func:`gfgnn.load`, for this contender and seed.
         contender: its name or place; ``label`` is what it is called in tables.
         model: of :class:`gfgnn.ModelConfig`.
         budget: of :class:`gfgnn.bench.outcome.Budget`.
@@ -59,8 +60,8 @@ class Job:
 
 
 def jobs(case: Case, data: Data, seeds: int | None = None) -> Iterator[Job]:
-    """The runs on one graph: for each depth and seed every contender in turn, A B A B, so that the runs of a seed, which
-    are compared with each other, follow one another. Contenders that are missing have none."""
+    """The runs on one graph: for each depth and seed every contender in turn, A B A B, so that the runs of a seed,
+    which are compared with each other, follow one another. Contenders that are missing have none."""
     for layers in case.layers:
         for seed in range(seeds or case.seeds):
             for entrant in case.entrants:

@@ -31,7 +31,7 @@ def run(job: Job, root: str | None) -> dict[str, Any]:
     A Ctrl-C ends the process and is passed on.
     """
     found, (status, reason) = _child(job, root, look=False)
-    return Outcome(job.label, status=status, reason=reason).to_dict() if found is None else found
+    return Outcome(contender=job.label, status=status, reason=reason).to_dict() if found is None else found
 
 
 def _child(job: Job, root: str | None, *, look: bool) -> tuple[dict[str, Any] | None, tuple[str, str]]:
