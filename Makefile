@@ -1,7 +1,7 @@
 # make train   set up, then train a 16-layer GNN on CiteSeer without backpropagation, beside Adam
 # make test    set up, then linters, types and tests
 # make lint    linters and types only
-# make bench-quick   set up, then measure against Adam on CiteSeer, in a few minutes; the report is in bench/
+# make bench-quick   set up, then measure against Adam on CiteSeer, in a few minutes; the report is in runs/
 # make clean   remove what the above made, except runs/
 
 PYTHON ?= python3

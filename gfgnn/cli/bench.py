@@ -39,7 +39,7 @@ def run_command(
     ] = None,
     seeds: Annotated[int | None, typer.Option(help="Runs of each contender, in place of the case's.")] = None,
     out: Annotated[
-        Path | None, typer.Option(help="Folder for runs and report (bench/ and the time).")
+        Path | None, typer.Option(help="Folder for runs and report (runs/bench- and the time).")
     ] = None,
     resume: Annotated[bool, typer.Option("--resume", help="Go on with the runs that --out holds.")] = False,
     data_root: Annotated[str | None, typer.Option(help="Folder of data to look in first.")] = None,
@@ -57,7 +57,7 @@ def run_command(
     names = [case.name for case in wanted]
     if len(set(names)) < len(names):
         raise InputError(f"case files must have names of their own; got {', '.join(names)}.")
-    folder = out or Path("bench") / time.strftime("%Y%m%d-%H%M%S")
+    folder = out or Path("runs") / time.strftime("bench-%Y%m%d-%H%M%S")
     bench = Bench(
         wanted, folder, seeds=seeds, root=data_root, resume=resume, command=shlex.join(["gfgnn", *sys.argv[1:]]),
         say=lambda text: print(text, file=sys.stderr, flush=True),

@@ -41,16 +41,7 @@ def broken(graph, model, *, budget, seed, threads):
 def short(graph, model, *, budget, seed, threads):
     raise MemoryError("no room")
 
-def killed(graph, model, *, budget, seed, threads):
-    os.kill(os.getpid(), 9)
-
 def slow(graph, model, *, budget, seed, threads):
-    if os.fork() == 0:
-        os.setpgid(0, 0)
-    time.sleep(60)
-
-def hungry(graph, model, *, budget, seed, threads):
-    held = bytearray(os.urandom(1 << 20) * 900)
     time.sleep(60)
 """
 
@@ -94,20 +85,32 @@ def test_fates_that_a_process_tells_itself(module: str, name: str, status: str, 
 
 @pytest.mark.skipif(not session.PROC.is_dir(), reason="needs /proc")
 @pytest.mark.parametrize(
-    ("name", "values", "status", "reason"),
+    ("does", "values", "status", "reason"),
     [
-        ("killed", {}, "out of memory", "SIGKILL"),
-        ("slow", {"limit_seconds": 6}, "out of time", "killed after 6 s"),
-        ("hungry", {"memory": "700MB"}, "out of memory", "the limit is 700 MB"),
+        ("os.kill(os.getpid(), 9)", {}, "out of memory", "SIGKILL"),
+        ("os.kill(os.getpid(), 11)", {}, "failed", "killed by signal 11"),
+        ("sys.exit('gone')", {}, "failed", "ended with status 1: SystemExit: gone"),
+        ("time.sleep(60)", {"limit_seconds": 1}, "out of time", "killed after 1 s"),
+        ("held = os.urandom(90 << 20); time.sleep(60)", {"memory": "80MB"}, "out of memory", "the limit is 80 MB"),
     ],
 )
 def test_fates_that_are_seen_from_outside(
-    module: str, name: str, values: dict[str, Any], status: str, reason: str
+    module: str, tmp_path: Path, does: str, values: dict[str, Any], status: str, reason: str
 ) -> None:
-    made = case({"name": f"{module}:{name}"}, **values)
+    """What happens in the process before it comes to the contender."""
+    code = f"import os, sys, time\nif 'gfgnn.bench.child' in sys.orig_argv: {does}\n"
+    (tmp_path / "sitecustomize.py").write_text(code)
+    made = case({"name": f"{module}:fine"}, **values)
     found = run(next(jobs(made, made.data[0])), None)
-    assert found["status"] == status
+    assert found["status"] == status, found["reason"]
     assert reason in found["reason"]
+
+
+def test_a_process_of_its_own(module: str) -> None:
+    made = case({"name": f"{module}:fine"})
+    found = run(next(jobs(made, made.data[0])), None)
+    assert found["status"] == "done", found["reason"]
+    assert (found["contender"], found["facts"]["nodes"]) == ("fine", 120)
 
 
 @pytest.mark.skipif(not session.PROC.is_dir(), reason="needs /proc")
