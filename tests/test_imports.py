@@ -56,9 +56,10 @@ BELOW = {
     "exchange/": ("data", "plan", "solver", "baseline", *TOP),
     "solver/": ("data", "baseline", *TOP),
     "data/": ("model", "plan", "comm", "solver", "baseline", *TOP),
-    "loop.py": ("data", "launch", "cli"),
-    "train.py": ("cli",),
-    "launch/": ("cli",),
+    "loop.py": ("data", "launch", "bench", "cli"),
+    "train.py": ("bench", "cli"),
+    "launch/": ("bench", "cli"),
+    "bench/": ("cli",),
 }
 
 

@@ -56,7 +56,9 @@ def module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
 
 
 def case(*contenders: dict[str, Any], **values: Any) -> Case:
-    entrants = [{"warm_up": False, "label": entrant["name"].partition(":")[2], **entrant} for entrant in contenders]
+    entrants = [
+        {"warm_up": False, "label": entrant["name"].partition(":")[2], **entrant} for entrant in contenders
+    ]
     return case_of(
         {"seeds": 1, "data": {"name": DATA, "label": "small"}, "model": {"layers": 2}, "contender": entrants, **values},
         "made", "made.toml",
@@ -91,7 +93,12 @@ def test_fates_that_a_process_tells_itself(module: str, name: str, status: str, 
         ("os.kill(os.getpid(), 11)", {}, "failed", "killed by signal 11"),
         ("sys.exit('gone')", {}, "failed", "ended with status 1: SystemExit: gone"),
         ("time.sleep(60)", {"limit_seconds": 1}, "out of time", "killed after 1 s"),
-        ("held = os.urandom(90 << 20); time.sleep(60)", {"memory": "80MB"}, "out of memory", "the limit is 80 MB"),
+        (
+            "held = os.urandom(90 << 20); time.sleep(60)",
+            {"memory": "80MB"},
+            "out of memory",
+            "the limit is 80 MB",
+        ),
     ],
 )
 def test_fates_that_are_seen_from_outside(
