@@ -51,12 +51,13 @@ def run(job: dict[str, Any]) -> dict[str, Any]:
             # or the first run of a graph would pay for its order and the others not
             os.environ["GFGNN_CACHE"] = folder
             outcome = _call(job, graph)
+            outcome.peak_bytes = outcome.peak_bytes or [peak_rss_bytes()]
+            _count(job, graph, outcome)
     except Exception as error:
         traceback.print_exc()
         status = "out of memory" if is_out_of_memory(error) or _was_killed(error) else "failed"
         outcome = Outcome(contender=job["label"], status=status, reason=_words(error))
     outcome.contender = job["label"]
-    outcome.peak_bytes = outcome.peak_bytes or [peak_rss_bytes()]
     outcome.facts = {**facts, **outcome.facts}
     return outcome.to_dict()
 
@@ -81,6 +82,18 @@ def _call(job: dict[str, Any], graph: Graph) -> Outcome:
     if outcome.status == "done" and outcome.last is None:
         raise ValueError("the contender says that it is done, and has evaluated nothing")
     return outcome
+
+
+def _count(job: dict[str, Any], graph: Graph, outcome: Outcome) -> None:
+    """Counts the operations of an iteration where the contender has not, and can."""
+    count = getattr(contender(job["contender"]), "count", None)
+    if outcome.flops_per_iteration is None and count is not None and outcome.status == "done":
+        given = {"seed": job["seed"], "threads": job["threads"], **job["settings"]}
+        try:
+            outcome.flops_per_iteration = count(graph, ModelConfig(**job["model"]), **given)
+            outcome.facts["flops"] = "counted by gfgnn.profiling in a run of its own"
+        except Exception as error:  # what has been measured stays
+            outcome.facts["flops"] = f"not counted: {_words(error)}"
 
 
 def _warm_up(job: dict[str, Any]) -> str:

@@ -12,6 +12,7 @@ import numpy as np
 from gfgnn.bench.cells import Cell, best_tests, to_best
 from gfgnn.bench.outcome import Outcome
 from gfgnn.bench.sections import ranks_of
+from gfgnn.curves import make_logarithmic
 
 COLOURS = (
     "#0b6e99",
@@ -56,7 +57,7 @@ def draw_seconds(own: list[Cell], colours: dict[str, str]) -> bytes:
                 axis.plot(seconds, mean, color=colours[label], lw=1.8, label=label)
                 axis.fill_between(seconds, low, high, color=colours[label], alpha=0.18, lw=0)
         axis.set(title=f"{cell.data}, {cell.layers} layers", xlabel="training seconds", ylabel="test score")
-        axis.set_xscale("log")
+        make_logarithmic(axis)
         _tidy(axis)
     return _png(figure)
 
