@@ -112,7 +112,7 @@ def _label(axes: Any, score: str, *, logarithmic: bool) -> None:
 
 
 def make_logarithmic(axis: Any) -> None:
-    """A logarithmic horizontal axis with plain numbers at 1, 2 and 5: the default powers of ten overlap on short ones."""
+    """A logarithmic horizontal axis with plain numbers at 1, 2 and 5: powers of ten overlap on short ones."""
     from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 
     axis.set_xscale("log")

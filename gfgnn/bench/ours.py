@@ -47,14 +47,17 @@ class Ours:
         Raises:
             InputError: settings, network and graph do not fit each other.
         """
-        config = self._config(settings, "settings")
-        limits = {"iters": budget.iterations, "max_seconds": budget.seconds}
-        return outcome_of(
-            train(model, graph, replace(config, seed=seed, threads=threads, **limits)), self.solver
+        config = replace(
+            self._config(settings, "settings"),
+            seed=seed,
+            threads=threads,
+            iters=budget.iterations,
+            max_seconds=budget.seconds,
         )
+        return outcome_of(train(model, graph, config), self.solver)
 
     def count(self, graph: Graph, model: ModelConfig, *, seed: int, threads: int, **settings: Any) -> float:
-        """Operations of an iteration on all ranks together, as :mod:`gfgnn.profiling` counts them in a run of its own."""
+        """Operations of an iteration on all ranks together, counted by :mod:`gfgnn.profiling` in a run of its own."""
         config = self._config(settings, "settings")
         result = train(model, graph, replace(config, seed=seed, threads=threads, iters=2, profile=True))
         assert result.profile is not None
