@@ -111,11 +111,12 @@ def _label(axes: Any, score: str, *, logarithmic: bool) -> None:
         row[1].legend(fontsize=8, frameon=False, loc="best")
 
 
-def make_logarithmic(axis: Any) -> None:
-    """A logarithmic horizontal axis with plain numbers at 1, 2 and 5: powers of ten overlap on short ones."""
+def make_logarithmic(axis: Any, along: str = "x") -> None:
+    """A logarithmic axis with plain numbers at 1, 2 and 5: powers of ten, the default, overlap on short ones."""
     from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 
-    axis.set_xscale("log")
-    axis.xaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)))
-    axis.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
-    axis.xaxis.set_minor_formatter(NullFormatter())
+    axis.set(**{f"{along}scale": "log"})
+    line = getattr(axis, f"{along}axis")
+    line.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)))
+    line.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+    line.set_minor_formatter(NullFormatter())

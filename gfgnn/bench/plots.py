@@ -91,7 +91,8 @@ def draw_depth(rows: list[list[Cell]], colours: dict[str, str]) -> bytes:
                 colours[label],
             )
         top.set(title=row[0].data, ylabel="test score")
-        bottom.set(xlabel="layers", ylabel="seconds to best validation score", yscale="log")
+        bottom.set(xlabel="layers", ylabel="seconds to best validation score")
+        make_logarithmic(bottom, "y")
         for axis in (top, bottom):
             axis.set_xscale("log", base=2)
             axis.set_xticks([cell.layers for cell in row], [str(cell.layers) for cell in row])

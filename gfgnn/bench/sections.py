@@ -190,21 +190,15 @@ def passed_over(lines: list[Line]) -> Section:
 
 
 def references(lines: list[Line]) -> Section:
-    """Published figures of the same data sets."""
-    rows = [["data", "method", "layers", "test", "source", "setting"]]
+    """Published figures of the same data sets, a row for each method and source."""
+    found: dict[tuple[str, ...], list[str]] = {}
     for row in published(line["source"] for line in runs_of(lines)):
-        sd = "" if row.sd is None else f" ± {100 * row.sd:.2f}"
-        layers = NOTHING if row.layers is None else str(row.layers)
-        rows.append(
-            [
-                row.data,
-                row.method,
-                layers,
-                f"{100 * row.test:.1f}{sd}",
-                f"{row.source}, {row.url}",
-                row.setting,
-            ]
-        )
+        test = f"{100 * row.test:.1f}" + ("" if row.sd is None else f" ± {100 * row.sd:.1f}")
+        shown = test if row.layers is None else f"{row.layers}: {test}"
+        key = (row.data, row.method, f"{row.source}, {row.url}", row.setting)
+        found.setdefault(key, []).append(shown)
+    rows = [["data", "method", "test, by layers", "source", "setting"]]
+    rows += [[key[0], key[1], ", ".join(tests), key[2], key[3]] for key, tests in found.items()]
     text = (
         "Not measured here: accuracies in percent as others have published them, on their machines and terms."
     )
