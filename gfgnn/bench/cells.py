@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 
 from gfgnn.bench.outcome import Outcome
 from gfgnn.bench.records import Line, cell_of, runs_of
 
 #: Seconds that a run took to something, and whether it got there; all its seconds where it did not.
 Measure = Callable[[Outcome], tuple[float, bool]]
+#: what another version may have written beside is passed over
+KNOWN = frozenset(f.name for f in fields(Outcome))
 
 
 @dataclass(frozen=True)
@@ -66,7 +68,8 @@ def cells(lines: list[Line]) -> list[Cell]:
             (case, data, layers),
             Cell(case, line["title"], data, layers, line["against"], tuple(line["reach"]), {}),
         )
-        cell.runs.setdefault(line["label"], []).append(Run(line, Outcome(**line["outcome"])))
+        known = {name: value for name, value in line["outcome"].items() if name in KNOWN}
+        cell.runs.setdefault(line["label"], []).append(Run(line, Outcome(**known)))
     return list(found.values())
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import importlib
 import inspect
-from importlib.util import find_spec
 from typing import Any
 
 from gfgnn.bench.outcome import Budget, Contender
@@ -46,13 +45,15 @@ def place_of(name: str) -> str:
 
 
 def missing(name: str) -> str | None:
-    """Why a contender cannot run here, in a line; None where its module is there."""
+    """Why a contender cannot run here, in a line; None where its module, and all that it imports, are there."""
     module = place_of(name).partition(":")[0]
     try:
-        found = find_spec(module) is not None
-    except ModuleNotFoundError:
-        found = False
-    return None if found else f"not available: there is no module {module}"
+        importlib.import_module(module)
+    except ModuleNotFoundError as error:
+        return f"not available: there is no module {error.name}"
+    except ImportError as error:
+        return f"not available: {error}"
+    return None
 
 
 def contender(name: str) -> Contender:

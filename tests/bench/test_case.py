@@ -119,6 +119,6 @@ def test_contenders_are_there_or_said_to_be_missing() -> None:
     for name in CONTENDERS:
         if missing(name) is None:
             assert callable(contender(name))
-    assert missing("gfgnn.nowhere.at_all:run") == "not available: there is no module gfgnn.nowhere.at_all"
+    assert missing("gfgnn.nowhere.at_all:run") == "not available: there is no module gfgnn.nowhere"
     with pytest.raises(InputError, match="no function nothing"):
         contender("gfgnn.bench.ours:nothing")

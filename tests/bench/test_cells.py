@@ -34,6 +34,7 @@ def test_ratios_within_pairs() -> None:
 
 def test_only_runs_of_one_session_are_pairs() -> None:
     lines = benchmark()
+    lines[1]["outcome"]["of a later version"] = 1
     again = [{**record, "session": "later"} for record in lines if record.get("label") == "other"]
     (cell,) = cells([*lines, started("later"), *again])
     assert cell.pairs("ours", "other") == []
