@@ -127,8 +127,11 @@ def _lines_of_ranks(cell: Cell) -> dict[str, list[tuple[int, list[Outcome]]]]:
     for label, runs in cell.runs.items():
         if (ranks := ranks_of(cell, label)) > 1:
             line = runs[0].line
-            kinds = [kind for kind in ("parts", "stages") if line["settings"].get(kind, 1) > 1]
-            others = [f"{k} {v}" for k, v in line["settings"].items() if k not in ("parts", "stages")]
+            used = line["outcome"]["settings"]
+            kinds = [kind for kind in ("parts", "stages") if used.get(kind, 1) > 1]
+            others = [
+                f"{k} {v}" for k, v in line["settings"].items() if k not in ("parts", "stages", "ranks")
+            ]
             name = ", ".join([line["contender"], " x ".join(kinds) or "ranks", *others])
             start = [(1, alone[line["contender"]])] if line["contender"] in alone else []
             found.setdefault(name, start).append((ranks, cell.done(label)))
