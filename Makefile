@@ -1,6 +1,7 @@
 # make train   set up, then train a 16-layer GNN on CiteSeer without backpropagation, beside Adam
 # make test    set up, then linters, types and tests
 # make lint    linters and types only
+# make bench-quick   set up, then measure against Adam on CiteSeer, in a few minutes; the report is in runs/
 # make clean   remove what the above made, except runs/
 
 PYTHON ?= python3
@@ -8,7 +9,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: train test lint clean setup
+.PHONY: train test lint bench-quick clean setup
 
 train: $(READY)
 	$(BIN)/gfgnn train --data citeseer --model gcnii --layers 16 --iters 25 --threads 1 --compare-adam --adam-seconds 4 \
@@ -21,6 +22,9 @@ lint: $(READY)
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
+
+bench-quick: $(READY)
+	$(BIN)/gfgnn bench --suite quick
 
 setup: $(READY)
 

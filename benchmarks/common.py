@@ -4,46 +4,15 @@ from __future__ import annotations
 
 import json
 import os
-import platform
 import statistics
-import subprocess
 import time
-from functools import cache
 from pathlib import Path
 from typing import Any
 
-import numpy
-import scipy
-import torch
-
 import gfgnn
+from gfgnn.bench.machine import commit, machine
 
 HERE = Path(__file__).resolve().parent
-
-
-@cache
-def machine() -> dict[str, Any]:
-    """Processor, cores, memory and versions."""
-    return {
-        "processor": _processor(),
-        "cores": os.cpu_count(),
-        "memory_gb": round(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30, 1),
-        "system": f"{platform.system()} {platform.machine()}",
-        "python": platform.python_version(),
-        "torch": torch.__version__,
-        "numpy": numpy.__version__,
-        "scipy": scipy.__version__,
-    }
-
-
-@cache
-def commit() -> str:
-    """The commit of this checkout, with a plus sign where the package has been changed since."""
-    try:
-        head = _git("rev-parse", "--short", "HEAD")
-        return head + ("+" if _git("status", "--porcelain", "--", "gfgnn") else "")
-    except (OSError, subprocess.CalledProcessError):
-        return "unknown"
 
 
 def run(
@@ -115,16 +84,3 @@ def percent(shares: list[float]) -> str:
 
 def _short(value: Any) -> Any:
     return round(value, 4) if isinstance(value, float) else value
-
-
-def _git(*arguments: str) -> str:
-    done = subprocess.run(["git", *arguments], cwd=HERE.parent, capture_output=True, text=True, check=True)
-    return done.stdout.strip()
-
-
-def _processor() -> str:
-    try:
-        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
-        return next(line.partition(":")[2].strip() for line in lines if line.startswith("model name"))
-    except (OSError, StopIteration):
-        return platform.processor()

@@ -75,6 +75,15 @@ def check_device(device: str) -> None:
         raise InputError(f"device is {device}, but the CUDA devices here are 0 to {count - 1}.")
 
 
+def is_out_of_memory(error: BaseException) -> bool:
+    """NumPy, torch on the CPU and torch on a GPU each have their own error for it."""
+    return (
+        isinstance(error, MemoryError)
+        or type(error).__name__ == "OutOfMemoryError"
+        or "can't allocate memory" in str(error)
+    )
+
+
 def is_recorded(*tensors: Tensor | None) -> bool:
     """Whether torch would record, for derivatives, what is made of these tensors: compiled kernels would drop it."""
     import torch

@@ -93,8 +93,6 @@ def _draw_residuals(axis: Any, result: Result, x: str) -> None:
 
 
 def _label(axes: Any, score: str, *, logarithmic: bool) -> None:
-    from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
-
     axes[0][0].set_ylabel(score)
     axes[1][0].set_ylabel("mean loss")
     axes[1][0].set_yscale("log")
@@ -108,10 +106,17 @@ def _label(axes: Any, score: str, *, logarithmic: bool) -> None:
         axis.set_axisbelow(True)
         axis.spines[["top", "right"]].set_visible(False)
         if logarithmic:
-            axis.set_xscale("log")
-            # plain numbers at 1, 2 and 5: the default powers of ten overlap on short axes
-            axis.xaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)))
-            axis.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
-            axis.xaxis.set_minor_formatter(NullFormatter())
+            make_logarithmic(axis)
     for row in axes:
         row[1].legend(fontsize=8, frameon=False, loc="best")
+
+
+def make_logarithmic(axis: Any, along: str = "x") -> None:
+    """A logarithmic axis with plain numbers at 1, 2 and 5: powers of ten, the default, overlap on short ones."""
+    from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
+
+    axis.set(**{f"{along}scale": "log"})
+    line = getattr(axis, f"{along}axis")
+    line.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)))
+    line.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+    line.set_minor_formatter(NullFormatter())

@@ -43,7 +43,7 @@ ONLY = {
 #: imported inside functions only, because they take seconds
 LAZY = {"torch_geometric", "ogb", "pandas", "networkx", "matplotlib", "tensorboard", "pymetis", "metis"}
 
-TOP = ("loop", "train", "tune", "launch", "cli")
+TOP = ("loop", "train", "tune", "launch", "bench", "cli")
 #: part: the parts above it, which it must not import (methods that delegate import inside the function)
 BELOW = {
     "checks.py": ("data", "graph", "ops", "model", "plan", "comm", "exchange", "solver", "baseline", *TOP),
@@ -56,9 +56,10 @@ BELOW = {
     "exchange/": ("data", "plan", "solver", "baseline", *TOP),
     "solver/": ("data", "baseline", *TOP),
     "data/": ("model", "plan", "comm", "solver", "baseline", *TOP),
-    "loop.py": ("data", "launch", "cli"),
-    "train.py": ("cli",),
-    "launch/": ("cli",),
+    "loop.py": ("data", "launch", "bench", "cli"),
+    "train.py": ("bench", "cli"),
+    "launch/": ("bench", "cli"),
+    "bench/": ("cli",),
 }
 
 

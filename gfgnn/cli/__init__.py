@@ -1,4 +1,4 @@
-"""The command line: ``gfgnn train``, ``predict``, ``partition``, ``data``. Every command calls the public API."""
+"""The command line: ``gfgnn train``, ``predict``, ``partition``, ``data``, ``bench``. Each calls the public API."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from typing import Annotated
 import typer
 
 from gfgnn._version import __version__
+from gfgnn.cli.bench import bench_app
 from gfgnn.cli.data import data_app
 from gfgnn.cli.errors import friendly
 from gfgnn.cli.partition import partition_command
@@ -25,6 +26,7 @@ app.command("train")(friendly(train_command))
 app.command("predict")(friendly(predict_command))
 app.command("partition")(friendly(partition_command))
 app.add_typer(data_app, name="data")
+app.add_typer(bench_app, name="bench")
 
 
 def _show_version(wanted: bool) -> None:

@@ -13,7 +13,7 @@ from typing import Any
 
 import typer
 
-from gfgnn.checks import InputError
+from gfgnn.checks import InputError, is_out_of_memory
 from gfgnn.interrupts import noticed
 
 BAD_INPUT, FAILED, INTERRUPTED, NO_READER = 2, 1, 130, 141
@@ -50,7 +50,7 @@ def friendly(command: Callable[..., None]) -> Callable[..., None]:
                     raise _end(str(error), FAILED) from None
                 if interrupts:
                     raise _end(NOTHING_KEPT, INTERRUPTED) from None
-                if _is_memory(error):
+                if is_out_of_memory(error):
                     raise _end(f"not enough memory: {str(error).splitlines()[0]}", FAILED) from None
                 raise
 
@@ -81,15 +81,6 @@ def ends_in_order() -> Iterator[None]:
 def _end(text: str, status: int) -> typer.Exit:
     print(f"error: {text}", file=sys.stderr)
     return typer.Exit(status)
-
-
-def _is_memory(error: Exception) -> bool:
-    """NumPy, torch on the CPU and torch on a GPU each have their own error for it."""
-    return (
-        isinstance(error, MemoryError)
-        or type(error).__name__ == "OutOfMemoryError"
-        or "can't allocate memory" in str(error)
-    )
 
 
 def _is_of_ranks(error: Exception) -> bool:
