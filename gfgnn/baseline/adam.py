@@ -129,9 +129,14 @@ def mean_loss(task: str, scores: Tensor, targets: Tensor, share: float = 1.0) ->
 
 def share_of_targets(problem: Problem) -> float:
     """How many of all known targets are those of this part. Called by every part; sends one number."""
-    own = (~torch.isnan(problem.targets)).sum().double()
+    own = known_targets(problem)
     (every,) = sum_over(problem.grid.parts, own, purpose="setup")
     return float(own / every)
+
+
+def known_targets(problem: Problem) -> Tensor:
+    """How many targets this part knows, float64."""
+    return (~torch.isnan(problem.targets)).sum().double()
 
 
 def step_groups(groups: list[Group], gradients: Sequence[Tensor], lr: float) -> None:

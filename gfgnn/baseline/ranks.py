@@ -107,17 +107,18 @@ def make_job(
     return job
 
 
-def run_job(job: Job, method: Method, *, cut: bool = True) -> Outcome:
+def run_job(job: Job, method: Method, *, plan: Plan | None = None, spent: float = 0.0) -> Outcome:
     """Trains on ``job.parts * job.stages`` ranks, processes or threads by ``job.settings["backend"]``.
 
     A rank that fails ends the others, and the outcome says which and why.
 
     Args:
-        cut: whether the graph is cut into ``job.parts``; else they are replicas (see :class:`Method`).
+        plan: who does what; None cuts the graph into ``job.parts`` of equal work.
+        spent: seconds of set-up up to here.
     """
     started = time.perf_counter()
     config = job.config
-    plan = make_plan(job.model, job.graph, config) if cut else Plan(None, _all_blocks(job.model, config))
+    plan = plan or make_plan(job.model, job.graph, config)
     order = order_of(job.graph, config)
     try:
         trained, ranks = train_on_grid(
@@ -126,7 +127,7 @@ def run_job(job: Job, method: Method, *, cut: bool = True) -> Outcome:
             config,
             plan,
             order=order,
-            spent=time.perf_counter() - started,
+            spent=spent + time.perf_counter() - started,
             method=method,
         )
     except RankFailure as failure:
@@ -136,13 +137,6 @@ def run_job(job: Job, method: Method, *, cut: bool = True) -> Outcome:
             settings=_settings(job, method), facts=_facts(job),
         )  # fmt: skip
     return _outcome(job, method, config, trained, ranks)
-
-
-def _all_blocks(model: Model, config: TrainConfig) -> Any:
-    from gfgnn.plan.stages import StagePlan
-
-    count = len(model.blocks)
-    return StagePlan((0, count), (1.0,) * count, ("",) * count, chosen=False)
 
 
 def _outcome(
