@@ -72,26 +72,11 @@ class Network:
                 self.identities[f"block{index}"] = (1.0 - block.beta) * identity
 
     def normalises(self, index: int) -> bool:
-        return self.settings.batch_norm and index < len(self.blocks) - 1
+        return normalises(self.problem, self.settings, index)
 
     def start(self, generator: torch.Generator) -> tuple[Tensors, Tensors]:
         """Initial parameters and running statistics of this stage; draws those of all."""
-        problem = self.problem
-        parameters = initial_weights(problem.model, generator, problem.dtype)
-        running: Tensors = {}
-        for index, block in enumerate(self.blocks):
-            name = f"block{index}"
-            if problem.model.config.family == "gcnii":
-                _uniform(parameters, name, block, generator)
-            if self.normalises(index):
-                parameters.pop(f"{name}.bias", None)
-                parameters[f"{name}.gamma"] = torch.ones(block.out_channels, dtype=problem.dtype)
-                parameters[f"{name}.shift"] = torch.zeros(block.out_channels, dtype=problem.dtype)
-                running[f"{name}.mean"] = torch.zeros(block.out_channels, dtype=problem.dtype)
-                running[f"{name}.var"] = torch.ones(block.out_channels, dtype=problem.dtype)
-        device, own = problem.device, tuple(f"block{index}." for index in problem.span)
-        parameters = {k: v.to(device).requires_grad_() for k, v in parameters.items() if k.startswith(own)}
-        return parameters, {k: v.to(device) for k, v in running.items() if k.startswith(own)}
+        return start(self.problem, self.settings, generator)
 
     def weight(self, parameters: Tensors, index: int) -> Tensor:
         """W of a block, from W' where the block splits off an identity."""
@@ -158,23 +143,58 @@ class Network:
         )
 
     def effective_weights(self, parameters: Tensors, running: Tensors) -> Tensors:
-        """Weights for :func:`gfgnn.forward.forward`: W' expanded, batch normalisation folded in.
+        """See :func:`effective_weights`."""
+        return effective_weights(self.problem, self.settings, parameters, running)
 
-        Running statistics are used, as torch does in evaluation mode:
-        ``W gamma / std`` and ``shift + (b - mean) gamma / std``.
-        """
-        weights: Tensors = {}
-        for index in self.problem.span:
-            name = f"block{index}"
-            weight, bias = self.weight(parameters, index), parameters.get(f"{name}.bias")
-            if self.normalises(index):
-                factor = parameters[f"{name}.gamma"] / (running[f"{name}.var"] + BN_EPS).sqrt()
-                weight = weight * factor
-                bias = parameters[f"{name}.shift"] - running[f"{name}.mean"] * factor
-            weights[f"{name}.weight"] = weight.detach()
-            if bias is not None:
-                weights[f"{name}.bias"] = bias.detach()
-        return weights
+
+def normalises(problem: Problem, settings: AdamSettings, index: int) -> bool:
+    """Whether batch normalisation follows the transform of a block."""
+    return settings.batch_norm and index < len(problem.model.blocks) - 1
+
+
+def start(problem: Problem, settings: AdamSettings, generator: torch.Generator) -> tuple[Tensors, Tensors]:
+    """Initial parameters and running statistics of this stage; draws those of all."""
+    blocks = problem.model.blocks
+    parameters = initial_weights(problem.model, generator, problem.dtype)
+    running: Tensors = {}
+    for index, block in enumerate(blocks):
+        name = f"block{index}"
+        if problem.model.config.family == "gcnii":
+            _uniform(parameters, name, block, generator)
+        if normalises(problem, settings, index):
+            parameters.pop(f"{name}.bias", None)
+            parameters[f"{name}.gamma"] = torch.ones(block.out_channels, dtype=problem.dtype)
+            parameters[f"{name}.shift"] = torch.zeros(block.out_channels, dtype=problem.dtype)
+            running[f"{name}.mean"] = torch.zeros(block.out_channels, dtype=problem.dtype)
+            running[f"{name}.var"] = torch.ones(block.out_channels, dtype=problem.dtype)
+    device, own = problem.device, tuple(f"block{index}." for index in problem.span)
+    parameters = {k: v.to(device).requires_grad_() for k, v in parameters.items() if k.startswith(own)}
+    return parameters, {k: v.to(device) for k, v in running.items() if k.startswith(own)}
+
+
+def effective_weights(
+    problem: Problem, settings: AdamSettings, parameters: Tensors, running: Tensors
+) -> Tensors:
+    """Weights for :func:`gfgnn.forward.forward`: W' expanded, batch normalisation folded in.
+
+    Running statistics are used, as torch does in evaluation mode:
+    ``W gamma / std`` and ``shift + (b - mean) gamma / std``.
+    """
+    weights: Tensors = {}
+    for index in problem.span:
+        name, beta = f"block{index}", problem.model.blocks[index].beta
+        weight, bias = parameters[f"{name}.weight"], parameters.get(f"{name}.bias")
+        if beta is not None:
+            identity = torch.eye(weight.size(0), dtype=weight.dtype, device=weight.device)
+            weight = torch.add((1.0 - beta) * identity, weight, alpha=beta)
+        if normalises(problem, settings, index):
+            factor = parameters[f"{name}.gamma"] / (running[f"{name}.var"] + BN_EPS).sqrt()
+            weight = weight * factor
+            bias = parameters[f"{name}.shift"] - running[f"{name}.mean"] * factor
+        weights[f"{name}.weight"] = weight.detach()
+        if bias is not None:
+            weights[f"{name}.bias"] = bias.detach()
+    return weights
 
 
 def transform(

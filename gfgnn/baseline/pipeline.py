@@ -121,8 +121,6 @@ class PipelineSolver(AdamSolver):
     def init(self, problem: Problem, generator: torch.Generator) -> PipelineState:  # type: ignore[override]
         """Called by every rank; they meet in a group of torch.distributed."""
         settings = self._settings(problem)
-        if settings.batch_norm:
-            raise InputError("batch_norm is not for pipelines: micro-batches are padded with rows of zeros.")
         problems = [problem]
         if self.clusters:
             shard = load_shard(self.files / "clusters", with_features=False)
@@ -325,6 +323,10 @@ def _asked(
     if settings.get("backend", "process") != "process":
         raise InputError(
             "backend must be 'process' for pipelines: torch.distributed has one default group in a process."
+        )
+    if settings.get("batch_norm"):
+        raise InputError(
+            "batch_norm is not for pipelines: statistics of a micro-batch are not those of the graph; leave it out."
         )
     contender = {"gpipe": "gpipe", "1f1b": "pipeline-1f1b"}[schedule]
     job = make_job(contender, graph, model, budget, seed, threads, settings, stages=ranks)
