@@ -335,11 +335,10 @@ def _asked(
 
 def _run(job: Job, options: dict[str, Any]) -> Outcome:
     with tempfile.TemporaryDirectory(prefix="gfgnn-pipeline-") as name:
-        started = time.perf_counter()
         if options["mode"] == "clusters":
             _save_clusters(job, options["micro_batches"], Path(name))
         method = Method("gfgnn.baseline.pipeline:solver", options | {"files": name})
-        return run_job(job, method, plan=_plan(job), spent=time.perf_counter() - started)
+        return run_job(job, method, plan=_plan(job))
 
 
 def _save_clusters(job: Job, count: int, files: Path) -> None:

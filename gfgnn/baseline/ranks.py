@@ -28,6 +28,9 @@ from gfgnn.planning import make_plan
 #: what is sent and waited for in iterations; the rest is set-up and evaluation
 STEP_PURPOSES = ("halo", "stage", "gram", "weights", "control")
 ADAM_SETTINGS = tuple(field.name for field in fields(AdamConfig))
+COLUMNS = ("seconds", "step_loss", "loss", "train", "val", "test")
+#: what a failure says where memory ran out; the system itself kills a process then
+NO_MEMORY = ("MemoryError", "DefaultCPUAllocator")
 GRID_SETTINGS = (
     "backend",
     "dtype",
@@ -107,18 +110,17 @@ def make_job(
     return job
 
 
-def run_job(job: Job, method: Method, *, plan: Plan | None = None, spent: float = 0.0) -> Outcome:
+def run_job(job: Job, method: Method, *, plan: Plan | None = None) -> Outcome:
     """Trains on ``job.parts * job.stages`` ranks, processes or threads by ``job.settings["backend"]``.
 
     A rank that fails ends the others, and the outcome says which and why.
 
     Args:
         plan: who does what; None cuts the graph into ``job.parts`` of equal work.
-        spent: seconds of set-up up to here.
     """
-    started = time.perf_counter()
     config = job.config
     plan = plan or make_plan(job.model, job.graph, config)
+    started = time.perf_counter()  # as for gfgnn.train: cutting the graph is not counted, the order is
     order = order_of(job.graph, config)
     try:
         trained, ranks = train_on_grid(
@@ -127,11 +129,11 @@ def run_job(job: Job, method: Method, *, plan: Plan | None = None, spent: float 
             config,
             plan,
             order=order,
-            spent=spent + time.perf_counter() - started,
+            spent=time.perf_counter() - started,
             method=method,
         )
     except RankFailure as failure:
-        short = "MemoryError" in str(failure) or "DefaultCPUAllocator" in str(failure)
+        short = failure.kind == "killed" or any(word in str(failure) for word in NO_MEMORY)
         return Outcome(
             contender=job.contender, status="out of memory" if short else "failed", reason=str(failure),
             settings=_settings(job, method), facts=_facts(job),
@@ -143,10 +145,9 @@ def _outcome(
     job: Job, method: Method, config: TrainConfig, trained: Trained, ranks: list[dict[str, Any]]
 ) -> Outcome:
     steps = len(trained.history)
-    status, reason = _status(config, trained)
+    status, reason = _status(trained)
     history = [
-        {name: line[name] for name in ("seconds", "train", "val", "test")}
-        | {"iteration": line["iteration"] * job.local, "loss": line["step_loss"]}
+        {name: line[name] for name in COLUMNS} | {"iteration": line["iteration"] * job.local}
         for line in trained.history
     ]
     sent = {
@@ -171,16 +172,10 @@ def _outcome(
     )  # fmt: skip
 
 
-def _status(config: TrainConfig, trained: Trained) -> tuple[str, str | None]:
+def _status(trained: Trained) -> tuple[str, str | None]:
     if trained.diverged:
         return "diverged", trained.notes[-1]
-    if trained.interrupted:
-        return "interrupted", "Ctrl-C"
-    assert config.iters is not None
-    done, limit = len(trained.history), config.max_seconds
-    if done < config.iters and limit is not None and trained.seconds >= limit:
-        return "out of time", f"{done} of {config.iters} iterations in {limit:g} s"
-    return "done", None
+    return ("interrupted", "Ctrl-C") if trained.interrupted else ("done", None)
 
 
 def _settings(job: Job, method: Method) -> dict[str, Any]:

@@ -140,7 +140,7 @@ def test_1f1b_is_adam_on_the_graph_without_cut_edges() -> None:
     for _ in range(4):
         state, info = solver.step(problem, state)
         losses.append(info.loss)
-    assert [line["loss"] for line in outcome.history] == pytest.approx(losses, abs=1e-12)
+    assert [line["step_loss"] for line in outcome.history] == pytest.approx(losses, abs=1e-12)
     rows = int(torch.bincount(cluster).max())
     # H and H_0 up, their gradients down, for each micro-batch
     assert outcome.bytes_per_iteration["stage"] == 3 * 4 * rows * 4 * 8
