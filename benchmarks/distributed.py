@@ -97,9 +97,9 @@ def run(cases: list[str], names: list[str], rounds: int) -> None:
                         graph, model, budget=Budget(iterations=iters), seed=number, threads=1, **extra
                     )
                     line = {
-                        **outcome.to_dict(), "case": case, "contender": name, "ranks": ranks,
-                        "round": number, "load_before": load, "date": time.strftime("%Y-%m-%d %H:%M:%S"), "commit": commit(), "machine": machine(),
-                        "seconds_to": outcome.seconds_to(accuracy), "accuracy": accuracy,
+                        **outcome.to_dict(), "case": case, "contender": name, "ranks": ranks, "round": number,
+                        "load_before": load, "date": time.strftime("%Y-%m-%d %H:%M:%S"), "commit": commit(),
+                        "machine": machine(), "seconds_to": outcome.seconds_to(accuracy), "accuracy": accuracy,
                     }  # fmt: skip
                     append(RESULTS, line)
                     print(
