@@ -15,6 +15,7 @@ from torch.nn import functional as F
 
 from gfgnn.baseline.adam import AdamSolver, AdamState
 from gfgnn.baseline.parallel import StaleAdamSolver, run, run_stale
+from gfgnn.baseline.stale import stale
 from gfgnn.baseline.sums import batch_norm, total
 from gfgnn.bench.outcome import Budget
 from gfgnn.checks import InputError
@@ -22,6 +23,7 @@ from gfgnn.comm.base import Communicator
 from gfgnn.comm.grid import make_grid
 from gfgnn.comm.thread import run_threads
 from gfgnn.config import AdamConfig, ModelConfig
+from gfgnn.exchange.halo import ShardPropagation
 from gfgnn.graph.graph import Graph
 from gfgnn.model.build import Model, build_model
 from gfgnn.problem import Problem, prepare
@@ -223,3 +225,30 @@ def test_settings_are_checked(settings: dict[str, object], words: str) -> None:
     asked = {"budget": Budget(iterations=1), "seed": 0, "threads": 1, "backend": "thread"}
     with pytest.raises(InputError, match=words):
         run(graph, GCN, **asked, **settings)
+
+
+@pytest.mark.parametrize("smoothing", [0.0, 0.25])
+def test_halos_of_a_call_are_those_of_the_call_before_or_their_moving_average(smoothing: float) -> None:
+    graph, calls = random_graph(nodes=20), 4
+    model, assignment = model_of("gcn", graph), random_parts(20, 2)
+    shards = make_shards(model, graph, assignment, 2, dtype=torch.float64)
+    generator = torch.Generator().manual_seed(1)
+    given = [torch.randn(20, 3, generator=generator, dtype=torch.float64) for _ in range(calls)]
+    s = prepare(model, graph, dtype=torch.float64).propagation.matrix.to_dense()
+
+    def rank(world: Communicator) -> list[Tensor]:
+        shard = shards[world.rank]
+        exact = ShardPropagation(world, shard.matrix, shard.matrix_t, shard.scale)
+        late = stale(exact, smoothing)
+        products = [late.apply(h[shard.nodes], scale=2.0) for h in given]
+        late.drain()
+        return products
+
+    found = run_threads(2, rank)
+    average = given[0]
+    for call, h in enumerate(given):
+        average = smoothing * average + (1 - smoothing) * given[max(0, call - 1)]
+        for part, shard in enumerate(shards):
+            outside = (assignment != part).double()[:, None]
+            seen = torch.where(outside > 0, average, h)
+            torch.testing.assert_close(found[part][call], 2.0 * (s @ seen)[shard.nodes])
