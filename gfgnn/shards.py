@@ -163,11 +163,13 @@ def shard_problem(
     *,
     dtype: torch.dtype,
     device: torch.device | str = "cpu",
+    keep_features: bool = False,
 ) -> Problem:
     """The problem of one rank. Called by every rank; the first stage sends the halo of its features, once.
 
     Args:
         bounds: the first block of each stage, and the number of blocks.
+        keep_features: also where they have been propagated into a table, for solvers that drop them at random.
     """
     propagation = ShardPropagation(
         grid.parts, shard.matrix, shard.matrix_t, shard.scale, shard.head, shard.head_t
@@ -177,7 +179,9 @@ def shard_problem(
         assert shard.features is not None
         features = shard.features.to(device=device, dtype=dtype)
         first = make_inputs(model.blocks[0], propagation.for_purpose("setup"), features).for_purpose("halo")
-        if first.table is not None:  # as large as the features, which nothing looks at again
+        if (
+            first.table is not None and not keep_features
+        ):  # as large as the features, which nothing looks at again
             first = replace(first, features=features.new_empty(0, features.size(1)))
         inputs[0] = first
     y = shard.y.to(device)

@@ -37,7 +37,7 @@ DISK = {"pathlib", "tempfile", "shutil", "json", "csv", "pickle", "zipfile", "gz
 ONLY = {
     "torch_geometric": ("data/pyg.py", "model/from_pyg/", "nn/"),
     "ogb": ("data/ogb/",),
-    "torch.distributed": ("comm/torch.py",),
+    "torch.distributed": ("comm/torch.py", "baseline/pipeline.py"),
     "pandas": ("data/ogb/",),
 }
 #: imported inside functions only, because they take seconds

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Protocol
 
 import torch
 from torch import Tensor
 
-from gfgnn.graph.propagation import Propagation
+from gfgnn.exchange.sums import sum_over
+from gfgnn.graph.propagation import Product, Propagation, Propagator
 from gfgnn.model.inputs import Inputs
-from gfgnn.ops.spmm import rows_of, spmm, transpose
+from gfgnn.ops.spmm import spmm, transpose
 from gfgnn.problem import Problem
 
 #: Dense features with a smaller share of non-zeros are dropped as sparse ones.
@@ -25,6 +28,10 @@ class Operator(Protocol):
     def apply(self, h: Tensor) -> Tensor: ...
 
     def adjoint(self, q: Tensor) -> Tensor: ...
+
+
+#: Inverted dropout of a tensor: ``(h, p, generator)``.
+Dropping = Callable[[Tensor, float, torch.Generator], Tensor]
 
 
 class _Times(torch.autograd.Function):
@@ -47,6 +54,16 @@ def times(operator: Operator, h: Tensor, plus: Tensor | None = None) -> Tensor:
 def drop(h: Tensor, p: float, generator: torch.Generator) -> Tensor:
     """Inverted dropout with masks from ``generator``."""
     return h if p == 0.0 else h * dropout_mask(h, p, generator)
+
+
+def drop_rows(h: Tensor, p: float, generator: torch.Generator, *, node_ids: Tensor, num_nodes: int) -> Tensor:
+    """:func:`drop` of the rows ``node_ids`` of a graph's ``num_nodes``, with the mask that all rows would get.
+
+    The same entries are dropped however the nodes are spread over parts, but each part draws the masks of all.
+    """
+    if p == 0.0:
+        return h
+    return h * dropout_mask(h.new_empty(num_nodes, h.size(1)), p, generator)[node_ids]
 
 
 def dropout_mask(like: Tensor, p: float, generator: torch.Generator) -> Tensor:
@@ -82,17 +99,21 @@ class Pair:
         return spmm(self.matrix_t, q)
 
 
-def scaled(propagation: Propagation, factor: float) -> Pair:
-    """``factor * S``."""
+@dataclass(frozen=True, eq=False)
+class Products:
+    """A linear map and its transpose, as functions."""
+
+    apply: Product
+    adjoint: Product
+
+
+def scaled(propagation: Propagator, factor: float) -> Operator:
+    """``factor * S``; where one device has all of S it is multiplied once."""
+    if not isinstance(propagation, Propagation):
+        return Products(partial(propagation.apply, scale=factor), partial(propagation.adjoint, scale=factor))
     matrix = propagation.matrix * factor
     symmetric = propagation.matrix_t is propagation.matrix
     return Pair(matrix, matrix if symmetric else propagation.matrix_t * factor)
-
-
-def restrict(propagation: Propagation, rows: Tensor) -> Pair:
-    """The rows ``rows`` of S: all that an output layer needs for its labelled nodes."""
-    part = rows_of(propagation.matrix, rows)
-    return Pair(part, transpose(part))
 
 
 class Droppable:
@@ -123,16 +144,20 @@ class FirstLayer:
 
     Args:
         rows: the labelled nodes, where block 0 is the output and no other row is needed.
+        dropping: drops entries of dense features; the non-zeros of sparse ones get masks of each part's own.
     """
 
-    def __init__(self, problem: Problem, dropout: float, rows: Tensor | None) -> None:
+    def __init__(
+        self, problem: Problem, dropout: float, rows: Tensor | None, dropping: Dropping = drop
+    ) -> None:
+        self.dropping = dropping
         self.inputs = problem.inputs
         self.block = self.inputs.block
         self.dropout = dropout if self.block.propagate in ("none", "graph") else 0.0
         self.rows = rows
         self.table = None if self.dropout else _table(self.inputs, rows)
         self.matrix: Droppable | None = None
-        if self.dropout and (sparse := _sparse(self.inputs.features)) is not None:
+        if self.dropout and (sparse := _sparse(problem)) is not None:
             self.matrix = Droppable(sparse)
 
     def __call__(self, weight: Tensor, generator: torch.Generator) -> Tensor:
@@ -146,7 +171,7 @@ class FirstLayer:
         if self.matrix is not None:
             z = times(self.matrix.dropped(self.dropout, generator), weight)
             return times(propagation, z) if graph else z
-        x = drop(self.inputs.features, self.dropout, generator)
+        x = self.dropping(self.inputs.features, self.dropout, generator)
         # S X needs no derivative, so one product of in_channels columns stands against two of out_channels.
         if graph and x.size(1) < 2 * self.block.out_channels:
             return propagation.apply(x) @ weight
@@ -165,16 +190,19 @@ def _table(inputs: Inputs, rows: Tensor | None) -> Tensor | None:
     """The rows of T that training needs, dense, where that is affordable."""
     if inputs.table is not None:
         return inputs.table if rows is None else inputs.table[rows]
-    if rows is None or rows.numel() * inputs.fan_in > TABLE_LIMIT:
+    whole = isinstance(inputs.propagation, Propagation)
+    if rows is None or not whole or rows.numel() * inputs.fan_in > TABLE_LIMIT:
         return None
     chosen = inputs.features.values().new_zeros(inputs.features.size(0), rows.numel())
     chosen[rows, torch.arange(rows.numel(), device=rows.device)] = 1.0
     return inputs.adjoint(chosen).t().contiguous()
 
 
-def _sparse(features: Tensor) -> Tensor | None:
-    """X as sparse CSR when it is mostly zeros, else None."""
+def _sparse(problem: Problem) -> Tensor | None:
+    """X as sparse CSR when it is mostly zeros, else None. Called by every part; they decide as one."""
+    features = problem.inputs.features
     if features.layout == torch.sparse_csr:
         return features
-    few = int(torch.count_nonzero(features)) < SPARSE_BELOW * features.numel()
-    return features.to_sparse_csr() if few else None
+    counts = torch.tensor([int(torch.count_nonzero(features)), features.numel()], dtype=torch.float64)
+    filled, size = sum_over(problem.grid.parts, counts, purpose="setup")[0].tolist()
+    return features.to_sparse_csr() if filled < SPARSE_BELOW * size else None

@@ -8,7 +8,7 @@ from typing import Protocol
 from torch import Tensor
 
 #: What a message is for; the counting wrapper keeps its books by these.
-PURPOSES = ("halo", "stage", "gram", "control", "setup", "evaluate")
+PURPOSES = ("halo", "stage", "gram", "weights", "control", "setup", "evaluate")
 
 
 class CommError(RuntimeError):

@@ -61,6 +61,13 @@ class CountingCommunicator:
             self._books[purpose] = Entry()
         self.waits.clear()
 
+    def add(self, purpose: str, *, messages: int = 0, bytes: int = 0, seconds: float = 0.0) -> None:
+        """Enters what went to other ranks, or was waited for, by other means than this communicator."""
+        entry = self._books[purpose]
+        entry.messages += messages
+        entry.bytes += bytes
+        entry.seconds += seconds
+
     def all_reduce(self, x: Tensor, *, purpose: str, op: str = "sum") -> Work:
         """Counts ``x`` once, unless this rank is alone."""
         messages = int(self.size > 1)

@@ -23,6 +23,7 @@ from gfgnn.launch.environment import describe_failure, torchrun_context, under_t
 from gfgnn.launch.failure import RankFailure
 from gfgnn.launch.files import load_json, load_shard, load_weights, save_json, save_shard, save_weights
 from gfgnn.launch.member import Task, train_rank
+from gfgnn.launch.method import Method
 from gfgnn.launch.run import default_threads, run_ranks
 from gfgnn.launch.scatter import receive_task, send_task
 from gfgnn.launch.turns import train_in_turns
@@ -45,6 +46,7 @@ def train_on_grid(
     *,
     order: Order | None = None,
     spent: float = 0.0,
+    method: Method | None = None,
 ) -> Trained:
     """Cuts the shards, runs the ranks, and returns the outcome with the reports of all ranks.
 
@@ -52,10 +54,12 @@ def train_on_grid(
         folder: where ranks log; None for a temporary folder that is kept only if a rank fails.
         order: of the nodes within each part; None for the graph's own.
         spent: seconds of set-up up to here.
+        method: what to train with, in place of the solver that ``config`` names.
     """
-    task = Task(model, config, plan.stages.bounds, spent)
+    task = Task(model, config, plan.stages.bounds, spent, method)
     assignment = plan.assignment(graph.num_nodes)
-    shards = iter_shards(model, graph, assignment, config.parts, order=order, dtype=DTYPES[config.dtype])
+    parts = 1 if method is not None and method.replicated else config.parts
+    shards = iter_shards(model, graph, assignment, parts, order=order, dtype=DTYPES[config.dtype])
     if config.out_of_core:
         return train_in_turns(task, shards, on_iteration)
     if under_torchrun():
