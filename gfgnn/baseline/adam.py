@@ -55,7 +55,7 @@ class AdamSolver:
         with torch.enable_grad():
             network = Network(problem, settings)
             parameters, running = network.start(generator)
-        groups = _groups(parameters, settings)
+        groups = groups_of(parameters, settings)
         if problem.device.type != "cpu":  # masks are drawn where the activations are
             seed = int(torch.randint(2**62, (1,), generator=generator))
             generator = torch.Generator(device=problem.device).manual_seed(seed)
@@ -96,7 +96,7 @@ def _loss(task: str, scores: Tensor, targets: Tensor) -> Tensor:
     return metrics.loss(task, scores, targets)
 
 
-def _groups(parameters: Tensors, settings: AdamSettings) -> list[Group]:
+def groups_of(parameters: Tensors, settings: AdamSettings) -> list[Group]:
     """Parameters grouped by weight decay; scale and shift of batch normalisation do not decay."""
     groups: dict[float, list[Tensor]] = {}
     for name, value in parameters.items():
