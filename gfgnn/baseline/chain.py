@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from functools import cached_property
 from typing import Any
 
@@ -16,12 +16,14 @@ from gfgnn.baseline.adam import groups_of
 from gfgnn.baseline.learner import Learner
 from gfgnn.baseline.network import Network
 from gfgnn.baseline.optimizer import adam_step
+from gfgnn.checks import check_count
 from gfgnn.comm.grid import serial_grid
+from gfgnn.config import CUSTOM, ModelConfig
 from gfgnn.forward import forward
 from gfgnn.graph.features import select_rows
 from gfgnn.graph.graph import Graph
 from gfgnn.graph.propagation import Propagation, same
-from gfgnn.model.build import Model
+from gfgnn.model.build import Model, build_model
 from gfgnn.model.inputs import make_inputs
 from gfgnn.ops.spmm import from_parts, transpose
 from gfgnn.problem import Facts, Problem, training_targets
@@ -69,7 +71,8 @@ class ChainLearner(Learner):
         return float(loss.detach())
 
     def scores(self) -> Tensor:
-        return forward(self.whole, self.network.effective_weights(self.parameters, self.running))
+        weights = self.network.effective_weights(self.parameters, self.running)
+        return self.whole.by_node(forward(self.whole, weights))
 
 
 class WholeLearner(ChainLearner):
@@ -90,7 +93,7 @@ def loss_of(problem: Problem, scores: Tensor, weights: Tensor | None) -> Tensor:
     """
     task, targets = problem.model.task, problem.targets
     if task == "multiclass":
-        losses = F.cross_entropy(scores, targets.argmax(1), reduction="none")
+        losses = F.cross_entropy(scores, problem.y[problem.train_index], reduction="none")
     else:
         known = ~torch.isnan(targets)
         filled = torch.where(known, targets, 0.0)
@@ -115,8 +118,8 @@ def propagation_of(matrix: scipy.sparse.csr_matrix) -> Propagation:
     """S of a SciPy matrix, in float32."""
     matrix = matrix.astype("float32")
     matrix.sort_indices()
-    parts = (torch.from_numpy(part) for part in (matrix.indptr, matrix.indices, matrix.data))
-    s = from_parts(*parts, matrix.shape)
+    crow, col, value = (torch.from_numpy(part) for part in (matrix.indptr, matrix.indices, matrix.data))
+    s = from_parts(crow, col, value, matrix.shape)
     s_t = transpose(s)
     return Propagation(s, s if same(s, s_t) else s_t, torch.ones(matrix.shape[0]))
 
@@ -139,7 +142,9 @@ def problem_on(model: Model, graph: Graph, s: Propagation, nodes: Tensor | None 
         model=model,
         grid=serial_grid(),
         bounds=(0, len(model.blocks)),
-        facts=Facts(num_nodes=index.numel(), num_train=train.numel(), num_val=val.numel(), homophily=float("nan")),
+        facts=Facts(
+            num_nodes=index.numel(), num_train=train.numel(), num_val=val.numel(), homophily=float("nan")
+        ),
         propagations=(s,),
         block_inputs={0: make_inputs(model.blocks[0], s, features)},
         features=None,
@@ -152,3 +157,15 @@ def problem_on(model: Model, graph: Graph, s: Propagation, nodes: Tensor | None 
         dtype=torch.float32,
         device=torch.device("cpu"),
     )
+
+
+def perceptron(graph: Graph, hidden: int, layers: int) -> Model:
+    """A network of ``layers`` linear layers with ReLU in between, which does not look at the edges.
+
+    Raises:
+        InputError: the graph has no features.
+    """
+    check_count("layers", layers, 1)
+    built = build_model(ModelConfig(family="gcn", layers=layers, hidden=hidden), graph)
+    blocks = tuple(replace(block, propagate="none") for block in built.blocks)
+    return replace(built, config=replace(built.config, family=CUSTOM), blocks=blocks)

@@ -46,15 +46,15 @@ def run(
     """Trains a chain of blocks on random groups of METIS parts; an iteration is an epoch, a step for each group.
 
     The edges between the parts of a group are put back and S is normalised within the group (stochastic multiple
-    partitions, section 3.2). Evaluation is on the whole graph with the normalisation of training. Learning rate .01 is
-    the paper's; decay, dropout and placement of both, which it has for many labels only (dropout .2, no decay), are those
-    published for the model's family (:mod:`gfgnn.baseline.settings`) unless given.
+    partitions, section 3.2). Evaluation is on the whole graph with the normalisation of training. Learning rate .01
+    is the paper's; decay, dropout and placement of both, which it has for many labels only (dropout .2, no decay),
+    are those published for the model's family (:mod:`gfgnn.baseline.settings`) unless given.
 
     Args:
         parts: None for parts of 155 nodes, at least 4.
         batch: parts in a group; None for 20, or a quarter of them where they are few.
-        diagonal: lambda of the diagonal enhancement, S = (D + I)^-1 (A + I) + lambda diag((D + I)^-1 (A + I)), which the
-            paper takes with lambda 1 for networks of 5 and more layers; None has the model's own S.
+        diagonal: lambda of the diagonal enhancement, S = B + lambda diag(B) with B = (D + I)^-1 (A + I), which the paper
+            takes with lambda 1 where networks are deep; None has the model's own S.
         partitioner: see :func:`gfgnn.graph.partition.partition_nodes`.
         adam: fields of :class:`gfgnn.config.AdamConfig`.
 

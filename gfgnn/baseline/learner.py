@@ -80,15 +80,17 @@ def learn(
 ) -> Outcome:
     """Makes a learner and has it take steps until ``stop`` or ``budget`` says so; then counts the work of one more.
 
-    Seconds are those of ``make``, of steps and of ``finish``. A run that has used up its seconds is ``done``, as one that
-    has done its iterations: ``facts["stopped"]`` says which. Peak memory is that of this process, evaluation included;
-    ``facts["peak_bytes_before_evaluation"]`` is that of set-up and the first step.
+    Seconds are those of ``make``, of steps and of ``finish``. A run that has used up its seconds is ``done``, as one
+    that has done its iterations: ``facts["stopped"]`` says which. Peak memory is that of this process, evaluation
+    included; ``facts["peak_bytes_before_evaluation"]`` is that of set-up and the first step.
 
     Raises:
         InputError: whatever ``make`` finds wrong.
     """
     keep_freed_memory()
-    outcome = Outcome(contender=contender, facts={"seed": seed, "threads": threads, "torch": torch.__version__})
+    outcome = Outcome(
+        contender=contender, facts={"seed": seed, "threads": threads, "torch": torch.__version__}
+    )
     with _threads(threads):
         run = _Run(outcome, graph, stop, budget)
         try:

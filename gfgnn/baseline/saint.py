@@ -24,7 +24,8 @@ from gfgnn.ops.spmm import to_scipy
 from gfgnn.problem import Problem
 
 SAMPLERS = ("walk", "node")
-#: Roots of the walks at most, and their length, as published for random walks on Reddit; a tenth of the nodes where few.
+#: Roots of the walks at most, and their length, as published for random walks on Reddit; a tenth of the nodes where
+#: few.
 ROOTS, LENGTH = 3000, 2
 
 
@@ -46,13 +47,13 @@ def run(
 ) -> Outcome:
     """Trains a chain of blocks on sampled subgraphs; an iteration is an epoch: as many as hold N nodes together.
 
-    Subgraphs are induced on the nodes of random walks (``roots`` of them, ``length`` steps), or on nodes drawn
-    with a probability in proportion to the squared column of S (``roots`` times ``length + 1`` draws). With C_v and C_uv
+    Subgraphs are induced on the nodes of random walks (``roots`` of them, ``length`` steps), or on nodes drawn with
+    a probability in proportion to the squared column of S (``roots`` times ``length + 1`` draws). With C_v and C_uv
     counted over samples drawn beforehand, so many that each node is drawn ``coverage`` times in the mean, S_vu is
     divided by C_uv / C_v and the loss of node v by C_v over the samples: section 3.2 of the paper, whose
-    normalisations of aggregator and loss these are. S is that of the whole graph. Unlike the paper's training
-    graph, subgraphs hold all nodes, labelled or not, and the loss is of labelled ones. Samples for training are drawn
-    anew. Evaluation is on the whole graph. Learning rate .01 is the paper's; decay and dropout (there .1 or .2 and none,
+    normalisations of aggregator and loss these are. S is that of the whole graph. Unlike the paper's training graph,
+    subgraphs hold all nodes, labelled or not, and the loss is of labelled ones. Samples for training are drawn anew.
+    Evaluation is on the whole graph. Learning rate .01 is the paper's; decay and dropout (there .1 or .2 and none,
     for many labels) are those published for the model's family (:mod:`gfgnn.baseline.settings`) unless given. Family
     ``sage`` is the paper's layer, [H, S H] W.
 
@@ -70,7 +71,9 @@ def run(
 
     def make() -> Learner:
         generator = torch.Generator().manual_seed(seed)
-        return SaintLearner(Samples(built, graph, sampler, roots, length, coverage, generator), settings, generator)
+        return SaintLearner(
+            Samples(built, graph, sampler, roots, length, coverage, generator), settings, generator
+        )
 
     stop = Stop(iterations=epochs, patience=patience, eval_every=eval_every)
     return learn("graphsaint", make, graph, stop, budget=budget, seed=seed, threads=threads)
