@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import asdict, replace
 from functools import cached_property
+from itertools import pairwise
 from typing import Any
 
 import scipy.sparse
@@ -23,6 +24,7 @@ from gfgnn.forward import forward
 from gfgnn.graph.features import select_rows
 from gfgnn.graph.graph import Graph
 from gfgnn.graph.propagation import Propagation, same
+from gfgnn.model.blocks import Block
 from gfgnn.model.build import Model, build_model
 from gfgnn.model.inputs import make_inputs
 from gfgnn.ops.spmm import from_parts, transpose
@@ -166,6 +168,15 @@ def perceptron(graph: Graph, hidden: int, layers: int) -> Model:
         InputError: the graph has no features.
     """
     check_count("layers", layers, 1)
-    built = build_model(ModelConfig(family="gcn", layers=layers, hidden=hidden), graph)
-    blocks = tuple(replace(block, propagate="none") for block in built.blocks)
-    return replace(built, config=replace(built.config, family=CUSTOM), blocks=blocks)
+    checked = build_model(ModelConfig(family="gcn", layers=2, hidden=hidden), graph)  # checks the graph, too
+    widths = [graph.num_features, *[hidden] * (layers - 1), graph.num_classes]
+    blocks = tuple(
+        Block(
+            propagate="none",
+            in_channels=below,
+            out_channels=above,
+            activation="identity" if index == layers - 1 else "relu",
+        )
+        for index, (below, above) in enumerate(pairwise(widths))
+    )
+    return replace(checked, config=replace(checked.config, family=CUSTOM, layers=layers), blocks=blocks)

@@ -53,8 +53,8 @@ def run(
     Args:
         parts: None for parts of 155 nodes, at least 4.
         batch: parts in a group; None for 20, or a quarter of them where they are few.
-        diagonal: lambda of the diagonal enhancement, S = B + lambda diag(B) with B = (D + I)^-1 (A + I), which the paper
-            takes with lambda 1 where networks are deep; None has the model's own S.
+        diagonal: lambda of the diagonal enhancement, S = B + lambda diag(B) with B = (D + I)^-1 (A + I), which
+            the paper takes with lambda 1 where networks are deep; None has the model's own S.
         partitioner: see :func:`gfgnn.graph.partition.partition_nodes`.
         adam: fields of :class:`gfgnn.config.AdamConfig`.
 
