@@ -1,6 +1,6 @@
 """Whether each baseline reproduces what is published of it, before it is used as an opponent.
 
-    python benchmarks/sanity.py run [--only gcn,sgc] [--seeds 3]
+    python benchmarks/sanity.py run [--only "gcn-2;sgc-2"] [--seeds 3]
     python benchmarks/sanity.py memory
     python benchmarks/sanity.py report
 
@@ -59,7 +59,10 @@ CASES = {
         adam_tuned.run, _model("gcn", 2, 16), 81.5, "Kipf and Welling 2017, table 2; hidden 16", of_last=True
     ),
     "gcnii-64": Case(
-        adam_tuned.run, _model("gcnii", 64, 64), 85.5, "Chen et al. 2020, table 2; of the lowest validation loss"
+        adam_tuned.run,
+        _model("gcnii", 64, 64),
+        85.5,
+        "Chen et al. 2020, table 2; of the lowest validation loss",
     ),
     "sgc-2": Case(
         adam_tuned.run,
@@ -76,19 +79,34 @@ CASES = {
         revgnn.run, _model("gcn", 4, 64), None, "Li et al. 2021 have OGB's data only, with their features"
     ),
     "cluster-gcn-2": Case(
-        cluster.run, _model("gcn", 2, 16), 81.5, "none on Cora (Chiang et al. 2019: PPI, Reddit, Amazon); GCN's"
+        cluster.run,
+        _model("gcn", 2, 16),
+        81.5,
+        "none on Cora (Chiang et al. 2019: PPI, Reddit, Amazon); GCN's",
     ),
     "graphsaint-2": Case(
         saint.run, _model("gcn", 2, 16), 81.5, "none on Cora, its authors say (GraphSAINT issue 12); GCN's"
     ),
     "label-propagation": Case(
-        propagation.run, _model("gcn", 2, 16), 68.0, "Yang et al. 2016, LP as cited by Kipf and Welling 2017, table 2"
+        propagation.run,
+        _model("gcn", 2, 16),
+        68.0,
+        "Yang et al. 2016, LP as cited by Kipf and Welling 2017, table 2",
     ),
     "correct-and-smooth": Case(
-        propagation.run_smoothed, _model("gcn", 2, 64), None, "Huang et al. 2021 have Cora with 60% of labels only"
+        propagation.run_smoothed,
+        _model("gcn", 2, 64),
+        None,
+        "Huang et al. 2021 have Cora with 60% of labels only",
     ),
     "dfa-2": Case(
-        feedback.run, _model("gcn", 2, 64), None, "Zhao et al. 2024 have Cora with another split and more than DFA"
+        feedback.run,
+        _model("gcn", 2, 64),
+        None,
+        "Zhao et al. 2024 have Cora with another split and more than DFA",
+    ),
+    "dfa-2, pseudo errors": Case(
+        feedback.run, _model("gcn", 2, 64), None, "the same, with spread 0.9", settings={"spread": 0.9}
     ),
 }
 SEEDS = {"gcnii-64": 2}  #: where a run takes minutes
@@ -138,7 +156,9 @@ def peak(layers: int) -> None:
         "seconds_per_iteration": outcome.seconds_per_iteration, "status": outcome.status,
     }  # fmt: skip
     common.append(RESULTS, line)
-    print(f"{layers} layers: {line['peak_bytes'] / 2**20:.0f} MB, {outcome.seconds_per_iteration:.2f} s a step")
+    print(
+        f"{layers} layers: {line['peak_bytes'] / 2**20:.0f} MB, {outcome.seconds_per_iteration:.2f} s a step"
+    )
 
 
 def report() -> None:
@@ -157,20 +177,24 @@ def report() -> None:
         at = statistics.median(line["best"]["iteration"] for line in found)
         seconds = statistics.median(line["last"]["seconds"] for line in found)
         published = "-" if case.published is None else f"{case.published:.1f}"
-        print(f"| {name} | {len(found)} | {published} | {' | '.join(chosen)} | {at:g} | {seconds:.1f} | {case.source} |")
+        print(
+            f"| {name} | {len(found)} | {published} | {' | '.join(chosen)} | {at:g} | {seconds:.1f} | {case.source} |"
+        )
     for line in common.read(RESULTS):
         if line["case"] == "revgnn-memory":
             print(f"\nRevGNN, {line['layers']} layers: {line['peak_bytes'] / 2**20:.0f} MB at most")
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("command", choices=("run", "memory", "report"))
-    parser.add_argument("--only", default=",".join(CASES), help="cases, separated by commas")
+    parser.add_argument("--only", default=";".join(CASES), help="cases, separated by semicolons")
     parser.add_argument("--seeds", type=int, default=3)
     arguments = parser.parse_args()
     if arguments.command == "run":
-        run(arguments.only.split(","), arguments.seeds)
+        run(arguments.only.split(";"), arguments.seeds)
     elif arguments.command == "memory":
         memory()
     else:

@@ -84,16 +84,28 @@ def test_a_search_takes_the_best_on_validation_and_never_sees_test_labels(graph:
     ] == vals
 
 
-def test_search_and_run_share_the_budget(graph: Graph) -> None:
-    outcome = tuned(graph, search=0.6, budget=Budget(seconds=0.5))
-    seconds = outcome.settings["search"]["seconds"]
-    assert 0.05 < seconds < 0.45
-    last = outcome.last
-    assert last is not None
-    assert seconds + last["seconds"] < 0.7
-    none = tuned(graph, search=0.6, budget=Budget(seconds=0.0))
-    assert none.settings["search"]["trials"] == []
-    assert none.settings["lr"] == 0.01
+def test_search_and_run_share_the_budget(monkeypatch: pytest.MonkeyPatch, graph: Graph) -> None:
+    budgets = []
+
+    def train(graph: Graph, model: Any, config: Any, stop: Any, budget: Budget, *rest: Any) -> Outcome:
+        """Uses its seconds up, and half as much again."""
+        budgets.append(budget.seconds)
+        line = {"iteration": 1, "seconds": 1.5 * budget.seconds, "val": 0.5, "test": None}
+        return Outcome(contender="adam-tuned", history=[line], settings={"about": rest[-1]})
+
+    monkeypatch.setattr(adam_tuned, "train", train)
+    outcome = tuned(graph, search=0.6, budget=Budget(seconds=100.0))
+    *trials, last = budgets
+    spent = sum(1.5 * seconds for seconds in trials)
+    assert 60.0 <= spent < 60.0 + 0.5 * trials[-1] + 1e-9  # only the last trial may run over
+    assert last == pytest.approx(100.0 - spent)
+    assert outcome.settings["about"]["search"]["seconds"] == pytest.approx(spent)
+
+
+def test_a_search_without_time_leaves_the_published_settings(graph: Graph) -> None:
+    outcome = tuned(graph, search=0.6, budget=Budget(seconds=0.0))
+    assert outcome.settings["search"]["trials"] == []
+    assert outcome.settings["lr"] == 0.01
 
 
 def test_grids_start_from_what_is_published() -> None:

@@ -101,7 +101,7 @@ def test_samples_correct_what_they_leave_out(sampler: str, family: str) -> None:
     torch.testing.assert_close((total / seen[:, None])[often], (s @ h)[often], rtol=0.0, atol=0.5)
     assert weight / count == pytest.approx(1.0, abs=0.1)  # each labelled node counts as 1 / k
     chance = torch.from_numpy(samples.node_counts / samples.draws)
-    torch.testing.assert_close(chance, (seen / count).double(), rtol=0.0, atol=0.12)
+    torch.testing.assert_close(chance, (seen / count).double(), rtol=0.0, atol=0.2)
 
 
 def test_walks_follow_edges_into_their_node() -> None:

@@ -66,7 +66,7 @@ def test_every_baseline_learns_and_says_what_it_did(name: str, graph: Graph) -> 
 
 @pytest.mark.parametrize("name", BASELINES)
 def test_same_seed_same_result(name: str, graph: Graph) -> None:
-    budget = Budget(iterations=4)
+    budget = Budget(iterations=2)
     torch.manual_seed(1)
     first = run(name, graph, seed=3, budget=budget)
     torch.manual_seed(2)  # nothing may hang on torch's own generator

@@ -99,10 +99,10 @@ def held(net: RevNetwork) -> int:
 def test_memory_does_not_grow_with_depth() -> None:
     graph = random_graph(1, nodes=400, labelled=9)
     activations = 400 * 32 * 4
-    few, many = held(network(graph, 8, hidden=32)), held(network(graph, 40, hidden=32))
+    few, many = held(network(graph, 8, hidden=32)), held(network(graph, 24, hidden=32))
     assert many - few < 2 * activations
-    plain = held(network(graph, 40, hidden=32, reversible=False))
-    assert plain - many > 36 * activations  # the measure sees what a network without it keeps
+    plain = held(network(graph, 24, hidden=32, reversible=False))
+    assert plain - many > 22 * activations  # the measure sees what a network without it keeps
 
 
 def test_groups_must_divide_the_columns() -> None:
