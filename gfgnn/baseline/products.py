@@ -163,7 +163,7 @@ class FirstLayer:
     def __call__(self, weight: Tensor, generator: torch.Generator) -> Tensor:
         if self.table is not None:
             return self.table @ weight
-        z = times(_Stored(self.inputs), weight) if self.dropout == 0.0 else self._dropped(weight, generator)
+        z = times(Stored(self.inputs), weight) if self.dropout == 0.0 else self._dropped(weight, generator)
         return z if self.rows is None else z[self.rows]
 
     def _dropped(self, weight: Tensor, generator: torch.Generator) -> Tensor:
@@ -179,7 +179,7 @@ class FirstLayer:
         return times(propagation, z) if graph else z
 
 
-class _Stored:
+class Stored:
     """The problem's T as an :class:`Operator`."""
 
     def __init__(self, inputs: Inputs) -> None:
