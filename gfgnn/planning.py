@@ -73,6 +73,11 @@ def fit_memory(model: Model, graph: Graph, config: TrainConfig) -> Fit | None:
         with_order = max(peak + moved, needs.held + moved + _REORDERING * graph.num_edges)
         if order == "auto" and with_order > limit:
             order = "none"
+        elif with_order > limit:
+            raise InputError(
+                f"memory_limit is {mega(limit)}, and this run needs {mega(with_order)} while nodes are put in order "
+                f"{order}, {mega(peak)} in the order given. Use order auto, or raise the limit."
+            )
         else:
             peak = with_order
     changed = replace(

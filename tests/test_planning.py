@@ -102,6 +102,18 @@ def test_a_limit_changes_what_it_must(graph: Graph) -> None:
         fit_memory(model, graph, TrainConfig(memory_limit="1MB"))
 
 
+def test_an_order_that_was_asked_for_counts(
+    model: Model, graph: Graph, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is not dropped as one of auto is, so a limit without room for it is refused."""
+    monkeypatch.setattr("gfgnn.planning._REORDERING", 10**9)  # far above the rest of this small graph
+    auto = fit_memory(model, graph, TrainConfig(memory_limit="100GB"))
+    assert auto is not None
+    assert auto.config.order == "none"
+    with pytest.raises(InputError, match=r"memory_limit is 100,000 MB.*in order metis"):
+        fit_memory(model, graph, TrainConfig(memory_limit="100GB", order="metis"))
+
+
 def test_a_limit_is_for_what_is_predicted(graph: Graph, model: Model) -> None:
     with pytest.raises(InputError, match="not for solver adam"):
         fit_memory(model, graph, TrainConfig(solver="adam", memory_limit="1GB"))

@@ -41,7 +41,8 @@ class TurnHub(Hub):
         """For as long as it takes: the others work meanwhile, each for as long as it needs."""
         if not ready():
             self._give_up()
-            self._condition.wait_for(lambda: ready() and self._is_free())
+            # in this order: with P ranks each message wakes P that wait, and each would look for P messages
+            self._condition.wait_for(lambda: self._is_free() and ready())
             self._busy = True
         return True
 

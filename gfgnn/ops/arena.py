@@ -109,7 +109,13 @@ def _new(rows: int, columns: int, dtype: torch.dtype) -> Tensor:
 def kept(tensor: Tensor) -> Tensor:
     """``tensor``, for long: a copy in the thread's store, where it has one and the tensor is a strided one."""
     store: Store | None = getattr(_here, "store", None)
-    if store is None or tensor.numel() == 0 or tensor.layout != torch.strided or tensor.device.type != "cpu":
+    if (
+        store is None
+        or tensor.dim() == 0
+        or tensor.numel() == 0
+        or tensor.layout != torch.strided
+        or tensor.device.type != "cpu"
+    ):
         return tensor
     rows = tensor.reshape(tensor.size(0), -1)
     return store(rows.size(0), rows.size(1), tensor.dtype).copy_(rows).view(tensor.shape)

@@ -173,11 +173,12 @@ def _candidates(asked: Settings, needs: Needs, out_of_core: bool, can_change: bo
 
 def _parts(asked: Settings, needs: Needs) -> Iterator[int]:
     """The number asked for, else powers of two."""
-    parts = max(2, asked.parts)
-    while parts <= min(MOST_PARTS, needs.sizes.num_nodes):
+    if asked.parts > 1:
+        yield asked.parts
+        return
+    parts = 2
+    while parts <= max(2, min(MOST_PARTS, needs.sizes.num_nodes)):
         yield parts
-        if asked.parts > 1:
-            return
         parts *= 2
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
+from collections.abc import Callable
 from itertools import pairwise
 
 import pytest
@@ -69,3 +70,25 @@ def test_waits_have_no_limit() -> None:
         return float(comm.all_reduce(torch.ones(1), purpose="gram").wait())
 
     assert run_threads(3, rank, timeout=0.01, hub=TurnHub(lambda: None)) == [3.0] * 3
+
+
+def test_who_waits_looks_for_messages_only_when_a_turn_is_free() -> None:
+    """Each message wakes all; were every one to look through its slots, P ranks would look P^3 times."""
+    ranks, looked = 16, 0
+
+    class Looking(TurnHub):
+        def _wait(self, ready: Callable[[], bool], seconds: float) -> bool:
+            def counted() -> bool:
+                nonlocal looked
+                looked += self._busy  # its own turn, when it first asks
+                return ready()
+
+            return super()._wait(counted, seconds)
+
+    def rank(comm: Communicator) -> None:
+        for _ in range(4):
+            time.sleep(0.001)  # so that those who were woken come while it works
+            comm.all_reduce(torch.ones(1), purpose="gram").wait()
+
+    run_threads(ranks, rank, hub=Looking(lambda: None))
+    assert looked <= 4 * ranks

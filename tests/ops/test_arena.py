@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from gfgnn.ops import arena as module
-from gfgnn.ops.arena import Arena, empty, product, recycle
+from gfgnn.ops.arena import Arena, copy_of, empty, kept, product, recycle, stored_in
 
 LIKE = torch.zeros(1)
 
@@ -82,3 +82,12 @@ def test_where_memory_is_given_back_nothing_is_kept(monkeypatch: pytest.MonkeyPa
         recycle(empty(2, 2, LIKE))  # type: ignore[arg-type]
         assert arena.nbytes == 16
     assert arena.nbytes == 0
+
+
+@pytest.mark.parametrize("shape", [(), (3,), (2, 3), (2, 3, 4), (0, 3)])
+def test_copies_for_long_have_any_shape(shape: tuple[int, ...]) -> None:
+    tensor = torch.rand(shape)
+    with stored_in(lambda rows, columns, dtype: torch.empty(rows, columns, dtype=dtype)):
+        for copy in (kept(tensor), copy_of(tensor)):
+            assert torch.equal(copy, tensor)
+        assert tensor.numel() == 0 or copy_of(tensor).data_ptr() != tensor.data_ptr()

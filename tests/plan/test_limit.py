@@ -10,7 +10,7 @@ import pytest
 from gfgnn.checks import InputError
 from gfgnn.config import ModelConfig
 from gfgnn.model.build import make_model
-from gfgnn.plan.limit import KEPT, LIBRARIES, Needs, Settings, choose
+from gfgnn.plan.limit import KEPT, LIBRARIES, MOST_PARTS, Needs, Settings, choose
 from gfgnn.plan.memory import BASE, rank_memory
 from gfgnn.plan.work import Sizes
 
@@ -64,6 +64,14 @@ def test_parts_as_few_as_fit(needs: Needs) -> None:
     assert needs.peak(Settings(lean=True, parts=2)) > four
     asked = choose(10**12, needs, Settings(parts=5), out_of_core=True)
     assert asked.settings.parts == 5, "the number asked for"
+
+
+def test_a_number_of_parts_that_was_asked_for_is_looked_at_whatever_it_is(needs: Needs) -> None:
+    many = Settings(parts=MOST_PARTS + 1)
+    assert choose(10**12, needs, many, out_of_core=True).settings.parts == MOST_PARTS + 1
+    one = replace(needs, sizes=replace(needs.sizes, num_nodes=1, num_train=1, nnz=1, head_nnz=1))
+    with pytest.raises(InputError, match="memory_limit is"):
+        choose(1, one, PLAIN, out_of_core=True)
 
 
 def test_advice_is_true(needs: Needs) -> None:
