@@ -16,7 +16,7 @@ from gfgnn.graph.partition import Partition
 from gfgnn.launch.turns import Load, in_turns
 from gfgnn.model.build import Model
 from gfgnn.model.wiring import is_chain
-from gfgnn.ops.memory import return_freed_memory
+from gfgnn.ops.memory import is_lean, keep_freed_memory, return_freed_memory
 from gfgnn.partitioning import partition_of
 from gfgnn.plan.limit import LIBRARIES, MOST_PARTS, Needs, mega
 from gfgnn.plan.memory import forward_memory
@@ -71,6 +71,7 @@ def scores_in_turns(
         raise InputError(
             f"this network has branches, and goes over the whole graph at once; got {parts} parts."
         )
+    lean = is_lean()
     return_freed_memory()
     dtype = next(iter(weights.values())).dtype
     partition = partition or partition_of(graph, parts, memory=room_within(memory_limit))
@@ -88,6 +89,8 @@ def scores_in_turns(
 
         in_turns(parts, shards, rank, scratch)
         scratch.rest()
+    if not lean:
+        keep_freed_memory()
     return scores
 
 

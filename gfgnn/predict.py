@@ -81,6 +81,10 @@ def predict(
             that the network takes as inputs; the device is not there; or not even parts keep to the limit.
     """
     if transductive:
+        if parts is not None or memory_limit is not None:
+            raise InputError(
+                "transductive predictions are no run of the network; leave out parts and memory_limit."
+            )
         return _of_embeddings(trained, graph)
     if isinstance(trained, Result):
         model, weights = trained.model, trained.weights

@@ -17,6 +17,7 @@ from gfgnn.graph.graph import Graph
 from gfgnn.graph.order import Order
 from gfgnn.graph.validate import check_trainable
 from gfgnn.interrupts import held
+from gfgnn.launch.environment import under_torchrun
 from gfgnn.loop import DTYPES, Callback, Outcome, Run, copies
 from gfgnn.model.build import Model, build_model
 from gfgnn.model.wiring import is_chain
@@ -138,15 +139,14 @@ def check_run(model: Model, graph: Graph, config: TrainConfig) -> None:
     """Raises :class:`InputError` for devices, solvers and grids that cannot be, before any work is done."""
     check_device(config.device)
     make_solver(config, model)
+    if config.out_of_core and under_torchrun():
+        raise InputError(
+            "out_of_core trains parts one after the other in one process; start it without torchrun."
+        )
     if config.parts * config.stages > 1:
-        from gfgnn.launch.environment import under_torchrun
         from gfgnn.launch.run import check_port
 
         check_grid(model, graph, config)
-        if config.out_of_core and under_torchrun():
-            raise InputError(
-                "out_of_core trains parts one after the other in one process; start it without torchrun."
-            )
         if config.backend == "process" and not config.out_of_core and not under_torchrun():
             check_port(config.port)
 

@@ -16,6 +16,7 @@ from gfgnn.fit import fit
 from gfgnn.forward_parts import forward_parts, scores_in_turns
 from gfgnn.graph.graph import Graph
 from gfgnn.model.build import build_model, initial_weights
+from gfgnn.ops.memory import is_lean
 from gfgnn.planning import needs_of
 from gfgnn.predict import predict
 from gfgnn.train import train
@@ -175,3 +176,16 @@ def test_a_run_out_of_core_predicts_on_its_own_parts(graph: Graph, monkeypatch: 
     torch.testing.assert_close(found.probability, whole.probability, rtol=1e-5, atol=1e-6)
     with pytest.raises(AssertionError, match="anew"):
         predict(result, graph, parts=2)
+
+
+def test_embeddings_have_no_parts(graph: Graph) -> None:
+    result = train(MODEL, graph, TrainConfig(solver="admm", iters=2))
+    with pytest.raises(InputError, match="leave out parts and memory_limit"):
+        predict(result, graph, transductive=True, parts=2)
+
+
+def test_memory_is_kept_afterwards_where_it_was_before(graph: Graph) -> None:
+    result = train(MODEL, graph, TrainConfig(iters=2))
+    assert not is_lean()
+    predict(result, graph, parts=2)
+    assert not is_lean()

@@ -223,7 +223,7 @@ def train_command(
     o.show_warnings_plainly()
     run = merge(config, given)
     check_options(run.train.solver, given, compare_adam=run.compare_adam)
-    if timeline and run.train.parts * run.train.stages == 1:
+    if timeline and run.train.parts * run.train.stages == 1 and not run.train.out_of_core:
         raise InputError("--timeline draws the ranks of a grid: add --parts or --stages.")
     if run.train.profile and run.compare_adam:
         raise InputError(

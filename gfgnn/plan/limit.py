@@ -24,7 +24,7 @@ KEPT = 0.6
 HALO = 1.0
 #: How far the largest part may be above the mean.
 UNEVEN = 1.05
-MOST_PARTS = 4096
+MOST_PARTS = 256  #: that are chosen; each is a thread, and has a copy of the weights
 #: Bytes of libraries and threads that come into use only when training begins (measured).
 LIBRARIES = 20_000_000
 
@@ -194,6 +194,8 @@ def _advice(limit: int, needs: Needs, asked: Settings, out_of_core: bool) -> str
     config = replace(model.config, hidden=model.config.hidden // 2)
     narrow = make_model(config, model.num_features, model.num_classes, model.task)
     least = min(replace(needs, model=narrow).peak(s) for s in _candidates(asked, needs, out_of_core, True))
+    if least > limit:
+        return f"{advice}."
     return f"{advice}: {config.hidden} hidden columns would need {mega(least)}."
 
 

@@ -139,6 +139,12 @@ def test_ctrl_c_keeps_the_best_iterate(graph: Graph) -> None:
     assert 3 <= result.iterations < 2000
 
 
+def test_torchrun_starts_processes(graph: Graph, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TORCHELASTIC_RUN_ID", "a")
+    with pytest.raises(InputError, match="start it without torchrun"):
+        train(ModelConfig(family="gcn", layers=2, hidden=8), graph, OUT)
+
+
 def test_what_cannot_be() -> None:
     with pytest.raises(InputError, match="out_of_core trains parts of the graph on the CPU; got 2 stages"):
         TrainConfig(out_of_core=True, parts=2, stages=2)

@@ -9,7 +9,7 @@ import pytest
 
 from gfgnn.checks import InputError
 from gfgnn.config import ModelConfig
-from gfgnn.model.build import make_model
+from gfgnn.model.build import Model, make_model
 from gfgnn.plan.limit import KEPT, LIBRARIES, MOST_PARTS, Needs, Settings, choose
 from gfgnn.plan.memory import BASE, rank_memory
 from gfgnn.plan.work import Sizes
@@ -17,10 +17,14 @@ from gfgnn.plan.work import Sizes
 PLAIN = Settings()
 
 
+def network(hidden: int) -> Model:
+    return make_model(ModelConfig(family="gcn", layers=16, hidden=hidden), 64, 8, "multiclass")
+
+
 @pytest.fixture
 def needs() -> Needs:
     """GCN-16 on a graph of 200,000 nodes."""
-    model = make_model(ModelConfig(family="gcn", layers=16, hidden=128), 64, 8, "multiclass")
+    model = network(128)
     sizes = Sizes(num_nodes=200_000, nnz=2_600_000, num_train=120_000, head_nnz=1_500_000)
     return Needs(model=model, sizes=sizes, symmetric=True, feature_bytes=51_200_000, held=300_000_000)
 
@@ -81,8 +85,35 @@ def test_advice_is_true(needs: Needs) -> None:
     said = re.search(r"--parts 8 would need ([\d,]+) MB", str(raised.value))
     assert said is not None
     assert int(said[1].replace(",", "")) == round(limit / 1e6)
-    with pytest.raises(InputError, match=r"Raise the limit.*: 64 hidden columns would need ([\d,]+) MB"):
+    with pytest.raises(InputError, match=r"Raise the limit, or take a network of fewer layers or columns\.$"):
         choose(needs.held, needs, PLAIN)
+    narrow = replace(needs, model=network(64))
+    wide, limit = (min(way.peak(s) for s in every_way()) for way in (needs, narrow))
+    assert limit < wide
+    with pytest.raises(InputError, match=r"Raise the limit.*: 64 hidden columns would need ([\d,]+) MB"):
+        choose(limit, needs, PLAIN, out_of_core=True)
+
+
+def every_way() -> list[Settings]:
+    return [
+        Settings(lean=True, parts=2**power, recompute=recompute, storage=storage)
+        for power in range(1, 9)
+        for recompute in (False, True)
+        for storage in (None, "bf16")
+    ]
+
+
+def test_parts_by_hand(needs: Needs) -> None:
+    """What waits for its turn, and what the graph takes while it is cut, count beside the part at work."""
+    four = Settings(lean=True, parts=4)
+    memory = rank_memory(needs.model, (0, 16), 0, needs.part(4), staleness=0, itemsize=4)
+    weights = 64 * 128 + 14 * 128 * 128 + 128 * 8
+    others = 200_000 * (4 * 16 + 64) + 3 * (64 * 64 * 4 + 8 * 8 * weights)
+    assert needs.peak(four) == needs.held + memory.peak - BASE + LIBRARIES + others
+    cut = replace(needs, mapped=10**10)
+    assert cut.peak(four) == needs.held + cut.cutting(4) > needs.peak(four)
+    assert cut.cutting(4) == 200_000 * 64 + 4 * needs.part(4).matrices + 10**10
+    assert cut.peak(Settings(lean=True)) > 10**10, "edges are looked through in memory, too"
 
 
 def test_directed_graphs_and_double_precision_need_more(needs: Needs) -> None:
