@@ -46,8 +46,8 @@ def run(
     the way back could not repeat them. Shape and settings are those of PyG's example for ogbn-products
     (``rev_gnn.py``: Adam with learning rate .003, dropout .5, no decay, 2 groups).
 
-    Freed memory is given back at once: kept for the next allocation, its holes would grow with the depth (20 MB a layer on
-    20,000 nodes, hidden 64).
+    Freed memory is given back at once: kept for the next allocation, its holes would grow with the depth (20 MB a
+    layer on 20,000 nodes, hidden 64).
 
     Raises:
         InputError: hidden columns that the groups do not divide, or settings out of range.
