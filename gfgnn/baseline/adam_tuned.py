@@ -11,11 +11,12 @@ import torch
 from gfgnn.baseline.chain import WholeLearner
 from gfgnn.baseline.learner import Learner, Stop, learn
 from gfgnn.baseline.network import Network
-from gfgnn.baseline.settings import PUBLISHED, resolve
+from gfgnn.baseline.settings import PUBLISHED, adam_config, resolve
 from gfgnn.bench.outcome import Budget, Outcome
 from gfgnn.checks import InputError, check_between
 from gfgnn.config import AdamConfig, ModelConfig, TrainConfig
 from gfgnn.graph.graph import Graph
+from gfgnn.graph.validate import check_trainable
 from gfgnn.model.build import Model, build_model
 from gfgnn.ordering import order_of
 from gfgnn.problem import prepare
@@ -73,11 +74,16 @@ def run(
     if model.family not in PUBLISHED:
         raise InputError(f"adam-tuned has settings for {', '.join(PUBLISHED)}; got family {model.family!r}.")
     check_between("search", search, 0.0, 0.95)
+    check_trainable(graph)
     built = build_model(model, graph)
     known = asdict(PUBLISHED_FOR.get((model.family, graph.name), AdamConfig()))
-    config = AdamConfig(**(known | adam))
+    config = adam_config(known | adam)
     published = PUBLISHED[model.family]
-    stop = Stop(iterations=published.iters, patience=patience or published.patience, eval_every=eval_every)
+    stop = Stop(
+        iterations=published.iters,
+        patience=published.patience if patience is None else patience,
+        eval_every=eval_every,
+    )
     about: dict[str, Any] = {}
     if search:
         tuner = _Search(graph, built, budget, search, seed, threads, stop)

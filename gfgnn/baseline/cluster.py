@@ -13,13 +13,14 @@ from torch import Tensor
 from gfgnn.baseline.chain import ChainLearner, adjacency, problem_on, propagation_of
 from gfgnn.baseline.learner import Learner, Stop, learn
 from gfgnn.baseline.network import Network
-from gfgnn.baseline.settings import AdamSettings, resolve
+from gfgnn.baseline.settings import AdamSettings, adam_config, resolve
 from gfgnn.bench.outcome import Budget, Outcome
 from gfgnn.checks import InputError, check_count
-from gfgnn.config import AdamConfig, ModelConfig
+from gfgnn.config import ModelConfig
 from gfgnn.graph.graph import Graph
 from gfgnn.graph.partition import partition_nodes
 from gfgnn.graph.propagation import Propagation
+from gfgnn.graph.validate import check_trainable
 from gfgnn.model.build import Model, build_model, propagation_settings
 from gfgnn.problem import Problem
 
@@ -67,8 +68,9 @@ def run(
     check_count("batch", batch, 1)
     if batch > parts:
         raise InputError(f"batch is {batch} of {parts} parts; give as many at most.")
+    check_trainable(graph)
     built = build_model(model, graph)
-    settings = resolve(AdamConfig(**({"lr": 0.01} | adam)), model.family, len(built.blocks))
+    settings = resolve(adam_config({"lr": 0.01} | adam), model.family, len(built.blocks))
 
     def make() -> Learner:
         assignment = partition_nodes(graph, parts, method=partitioner, seed=seed).assignment

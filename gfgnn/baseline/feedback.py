@@ -13,12 +13,13 @@ from gfgnn import metrics
 from gfgnn.baseline.learner import Learner, Stop, learn
 from gfgnn.baseline.optimizer import adam_step, make_group
 from gfgnn.baseline.products import dropout_mask
-from gfgnn.baseline.settings import AdamSettings, resolve
+from gfgnn.baseline.settings import AdamSettings, adam_config, resolve
 from gfgnn.bench.outcome import Budget, Outcome
 from gfgnn.checks import InputError, check_between, check_count
-from gfgnn.config import AdamConfig, ModelConfig
+from gfgnn.config import ModelConfig
 from gfgnn.forward import forward
 from gfgnn.graph.graph import Graph
+from gfgnn.graph.validate import check_trainable
 from gfgnn.model.blocks import activate
 from gfgnn.model.build import build_model, initial_weights
 from gfgnn.problem import Problem, prepare
@@ -67,9 +68,10 @@ def run(
         raise InputError(f"direct feedback alignment is written for family gcn; got {model.family!r}.")
     check_between("spread", spread, 0.0, 0.999)
     check_count("spreads", spreads, 1)
-    config = AdamConfig(**adam)
+    config = adam_config(adam)
     if config.batch_norm:
         raise InputError("direct feedback alignment is written without batch_norm; leave it out.")
+    check_trainable(graph)
     built = build_model(model, graph)
     settings = resolve(config, model.family, len(built.blocks))
 

@@ -17,7 +17,7 @@ from gfgnn import metrics
 from gfgnn.bench.outcome import Budget, Outcome
 from gfgnn.checks import check_count
 from gfgnn.graph.graph import Graph
-from gfgnn.ops.memory import keep_freed_memory
+from gfgnn.ops.memory import keep_freed_memory, return_freed_memory
 from gfgnn.profiling.recorder import Recorder
 from gfgnn.result import peak_rss_bytes
 
@@ -77,6 +77,7 @@ def learn(
     budget: Budget,
     seed: int,
     threads: int,
+    lean: bool = False,
 ) -> Outcome:
     """Makes a learner and has it take steps until ``stop`` or ``budget`` says so; then counts the work of one more.
 
@@ -84,10 +85,14 @@ def learn(
     that has done its iterations: ``facts["stopped"]`` says which. Peak memory is that of this process, evaluation
     included; ``facts["peak_bytes_before_evaluation"]`` is that of set-up and the first step.
 
+    Args:
+        lean: give freed memory back at once, for methods whose point is the memory they take; else it is kept for the
+            next allocation, which is faster and leaves holes (:mod:`gfgnn.ops.memory`).
+
     Raises:
         InputError: whatever ``make`` finds wrong.
     """
-    keep_freed_memory()
+    return_freed_memory() if lean else keep_freed_memory()
     outcome = Outcome(
         contender=contender, facts={"seed": seed, "threads": threads, "torch": torch.__version__}
     )

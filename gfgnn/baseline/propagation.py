@@ -19,6 +19,7 @@ from gfgnn.checks import InputError, check_choice
 from gfgnn.config import CorrectAndSmoothConfig, ModelConfig
 from gfgnn.graph.graph import Graph
 from gfgnn.graph.operators import Operator, build_operator
+from gfgnn.graph.validate import check_trainable
 from gfgnn.post import check_post, choose_alphas, correct_and_smooth
 from gfgnn.problem import prepare
 
@@ -85,6 +86,7 @@ def run_smoothed(
         InputError: as :func:`run`.
     """
     _check(graph)
+    check_trainable(graph)
     check_choice("base", base, BASES)
     layers = 3 if base == "mlp" else 1
     built = perceptron(graph, model.hidden, layers)

@@ -13,12 +13,13 @@ from torch import Tensor
 from gfgnn.baseline.chain import ChainLearner, problem_on, propagation_of
 from gfgnn.baseline.learner import Learner, Stop, learn
 from gfgnn.baseline.network import Network
-from gfgnn.baseline.settings import AdamSettings, resolve
+from gfgnn.baseline.settings import AdamSettings, adam_config, resolve
 from gfgnn.bench.outcome import Budget, Outcome
 from gfgnn.checks import check_choice, check_count
-from gfgnn.config import AdamConfig, ModelConfig
+from gfgnn.config import ModelConfig
 from gfgnn.graph.graph import Graph
 from gfgnn.graph.operators import build_operator
+from gfgnn.graph.validate import check_trainable
 from gfgnn.model.build import Model, build_model
 from gfgnn.ops.spmm import to_scipy
 from gfgnn.problem import Problem
@@ -66,8 +67,9 @@ def run(
     roots = max(1, min(ROOTS, graph.num_nodes // 10)) if roots is None else roots
     for name, value in (("roots", roots), ("length", length), ("coverage", coverage)):
         check_count(name, value, 1)
+    check_trainable(graph)
     built = build_model(model, graph)
-    settings = resolve(AdamConfig(**({"lr": 0.01} | adam)), model.family, len(built.blocks))
+    settings = resolve(adam_config({"lr": 0.01} | adam), model.family, len(built.blocks))
 
     def make() -> Learner:
         generator = torch.Generator().manual_seed(seed)

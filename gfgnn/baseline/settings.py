@@ -22,9 +22,12 @@ layers lose their bias.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 from gfgnn.config import AdamConfig
+from gfgnn.toml import from_mapping
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -68,6 +71,16 @@ class AdamSettings:
     dropout_input: float
     batch_norm: bool
     decays: tuple[float, ...]  #: one per block
+
+
+def adam_config(settings: Mapping[str, Any]) -> AdamConfig:
+    """Settings given by name.
+
+    Raises:
+        InputError: one that :class:`gfgnn.config.AdamConfig` does not have or take.
+    """
+    config: AdamConfig = from_mapping(AdamConfig, settings, "settings")
+    return config
 
 
 def resolve(config: AdamConfig, family: str, num_blocks: int) -> AdamSettings:

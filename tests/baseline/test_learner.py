@@ -183,3 +183,17 @@ def test_wrong_settings_are_named(graph: Graph) -> None:
     for settings in ({"epochs": 0}, {"patience": 0}, {"eval_every": 0}):
         with pytest.raises(InputError, match=r"patience|iterations|eval_every"):
             run("revgnn", graph, budget=Budget(), **settings)
+
+
+@pytest.mark.parametrize("name", ["adam-tuned", "cluster-gcn", "graphsaint", "dfa"])
+def test_settings_of_adam_are_checked(name: str, graph: Graph) -> None:
+    with pytest.raises(InputError, match="rate"):
+        run(name, graph, rate=0.1)
+    with pytest.raises(InputError, match="dropout"):
+        run(name, graph, dropout=2.0)
+
+
+@pytest.mark.parametrize("name", BASELINES)
+def test_a_graph_without_training_labels_is_refused(name: str, graph: Graph) -> None:
+    with pytest.raises(InputError):
+        run(name, graph.replace(train_mask=torch.zeros_like(graph.train_mask)))
