@@ -15,7 +15,7 @@ from torch import Tensor
 
 from gfgnn import metrics
 from gfgnn.bench.outcome import Budget, Outcome
-from gfgnn.checks import check_count
+from gfgnn.checks import check_count, is_out_of_memory
 from gfgnn.graph.graph import Graph
 from gfgnn.ops.memory import keep_freed_memory, return_freed_memory
 from gfgnn.profiling.recorder import Recorder
@@ -103,7 +103,7 @@ def learn(
         except KeyboardInterrupt:
             outcome.status, outcome.reason = "interrupted", "Ctrl-C"
         except (MemoryError, RuntimeError) as error:
-            if not out_of_memory(error):
+            if not is_out_of_memory(error):
                 raise
             outcome.status, outcome.reason = "out of memory", str(error) or type(error).__name__
         outcome.peak_bytes = [peak_rss_bytes()]
@@ -111,14 +111,6 @@ def learn(
             assert run.learner is not None
             outcome.flops_per_iteration = flops_of(run.learner.step)
     return outcome
-
-
-def out_of_memory(error: BaseException) -> bool:
-    """Whether an error says that memory did not suffice: Python's, and those of torch's allocators."""
-    words = str(error).lower()
-    return isinstance(error, MemoryError | torch.OutOfMemoryError) or (
-        isinstance(error, RuntimeError) and ("can't allocate memory" in words or "out of memory" in words)
-    )
 
 
 def flops_of(step: Callable[[], Any]) -> float:
