@@ -30,6 +30,9 @@ COLOURS = (
 POINTS = 200
 Figure = tuple[str, bytes]
 
+#: contenders whose names find room within a picture
+MOST_INSIDE = 6
+
 
 def plots(found: list[Cell]) -> list[Figure]:
     """``(file name, PNG)`` of every picture that the cells give something for."""
@@ -198,7 +201,10 @@ def _tidy(axis: Any) -> None:
     axis.grid(color="0.9", lw=0.8)
     axis.set_axisbelow(True)
     axis.spines[["top", "right"]].set_visible(False)
-    if axis.get_legend_handles_labels()[0]:
+    labels = axis.get_legend_handles_labels()[0]
+    if len(labels) > MOST_INSIDE:  # more would hide the curves
+        axis.legend(fontsize=8, frameon=False, loc="upper left", bbox_to_anchor=(1.0, 1.02))
+    elif labels:
         axis.legend(fontsize=8, frameon=False)
 
 
