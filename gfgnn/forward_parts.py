@@ -73,6 +73,21 @@ def scores_in_turns(
         )
     lean = is_lean()
     return_freed_memory()
+    try:
+        return _in_turns(model, weights, graph, parts, memory_limit, partition)
+    finally:
+        if not lean:
+            keep_freed_memory()
+
+
+def _in_turns(
+    model: Model,
+    weights: dict[str, Tensor],
+    graph: Graph,
+    parts: int,
+    memory_limit: str | None,
+    partition: Partition | None,
+) -> Tensor:
     dtype = next(iter(weights.values())).dtype
     partition = partition or partition_of(graph, parts, memory=room_within(memory_limit))
     shards = iter_shards(model, graph, partition.assignment, parts, dtype=dtype)
@@ -89,8 +104,6 @@ def scores_in_turns(
 
         in_turns(parts, shards, rank, scratch)
         scratch.rest()
-    if not lean:
-        keep_freed_memory()
     return scores
 
 

@@ -67,9 +67,7 @@ def fit_memory(model: Model, graph: Graph, config: TrainConfig) -> Fit | None:
     chosen = choose(limit, needs, asked, out_of_core=config.out_of_core)
     use, order, peak = chosen.settings, config.order, chosen.peak
     if not config.out_of_core and order != "none":
-        moved = (
-            needs.feature_bytes + graph.edge_index.nbytes
-        )  # what is stored anew, beside the graph as it was given
+        moved = needs.feature_bytes + graph.edge_index.nbytes  # stored anew, beside the graph as it was given
         with_order = max(peak + moved, needs.held + moved + _REORDERING * graph.num_edges)
         if order == "auto" and with_order > limit:
             order = "none"
