@@ -70,13 +70,18 @@ def test_dropout_is_the_same_on_the_way_back() -> None:
 
 
 def held(net: RevNetwork) -> int:
-    """Bytes of all tensors alive between the way forth and the way back, parameters aside."""
-    kept = net(torch.Generator().manual_seed(0), 0.5)
+    """Bytes of the tensors that are made on the way forth and alive before the way back."""
     gc.collect()
-    storages = {}
-    for item in gc.get_objects():
-        if isinstance(item, torch.Tensor) and item.layout == torch.strided:
-            storages[item.untyped_storage().data_ptr()] = item.untyped_storage().nbytes()
+    gc.freeze()  # what there is before, other tests' tensors among them, is not looked at
+    try:
+        kept = net(torch.Generator().manual_seed(0), 0.5)
+        gc.collect()
+        storages = {}
+        for item in gc.get_objects():
+            if isinstance(item, torch.Tensor) and item.layout == torch.strided:
+                storages[item.untyped_storage().data_ptr()] = item.untyped_storage().nbytes()
+    finally:
+        gc.unfreeze()
     weights = {p.untyped_storage().data_ptr() for p in net.parameters()}
     total = sum(size for place, size in storages.items() if place not in weights)
     # what autograd has saved of operators is not seen by the collector
