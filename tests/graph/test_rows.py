@@ -187,12 +187,12 @@ def peak(work):
     return held("VmHWM") - before
 
 def all_shards():
-    for shard in iter_shards(model, graph, torch.arange(12000) % 8, 8, dtype=torch.float32):
+    for shard in iter_shards(model, graph, torch.arange(20000) % 8, 8, dtype=torch.float32):
         del shard
 
 pieces.PIECE = 1 << 16
 return_freed_memory()
-graph = synthetic_graph(parse_synthetic("nodes=12000,classes=40,degree=100,features=1"))
+graph = synthetic_graph(parse_synthetic("nodes=20000,classes=40,degree=100,features=1"))
 model = build_model(ModelConfig(layers=2, hidden=4), graph)
 build_operator(graph.subgraph(torch.arange(50)), Operator())  # what is loaded on first use
 print(graph.num_edges, peak(lambda: build_operator(graph, Operator(), torch.float32)), peak(all_shards))
